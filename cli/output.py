@@ -1,0 +1,147 @@
+"""The one output sink: data to stdout, everything else to stderr; plain where a terminal is not one.
+
+`NO_COLOR`, `TERM=dumb`, pipes and non-UTF-8 terminals get text without colour, boxes or glyphs outside ASCII. JSON mode
+prints exactly one document on stdout and refuses to prompt.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from twofold.profiles.errors import InvalidOption, TwofoldError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "—": "-", "–": "-", "…": "...", "×": "x", "→": "->", "≤": "<=", "≥": ">=",
+                        "·": "-", "±": "+-", "↔": "<->", "█": "#", "░": "."})  # fmt: skip
+
+
+def is_plain(stream: IO[str]) -> bool:
+    """Whether `stream` wants plain text: not a terminal, `TERM=dumb`, or `NO_COLOR`."""
+    return not stream.isatty() or os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
+
+
+class Sink:
+    """One stream with the conventions above. Rich is loaded only when something is drawn with it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+        encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
+        self.is_ascii = encoding not in ("utf8", "utf8sig", "utf16", "utf32")
+
+    @functools.cached_property
+    def console(self) -> Console:
+        from rich.console import Console
+
+        return Console(
+            file=self.stream,
+            no_color=is_plain(self.stream) or None,
+            highlight=False,
+            soft_wrap=not self.stream.isatty(),
+            safe_box=self.is_ascii,
+        )
+
+    def text(self, text: str) -> str:
+        """`text` with glyphs that the stream can show."""
+        if not self.is_ascii:
+            return text
+        return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        """One line, optionally in a rich style where the stream has colour. Markup in `text` is not interpreted."""
+        shown = self.text(text)
+        if style is None or is_plain(self.stream):
+            print(shown, file=self.stream, flush=True)
+        else:
+            self.console.print(shown, style=style, markup=False, soft_wrap=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; where the stream is plain, aligned columns without boxes."""
+        if is_plain(self.stream) or self.is_ascii:
+            self._plain_table(title, columns, rows)
+            return
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+
+        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
+        for column in columns:
+            table.add_column(column)
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table, markup=False)
+
+    def _plain_table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        cells = [[self.text(cell) for cell in row] for row in (columns, *rows)]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+        if title:
+            self.line(title)
+        for row in cells:
+            self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def error(self, error: TwofoldError) -> None:
+        """What happened, found against needed, then a hint."""
+        self.line(f"error: {error.what}", style="red")
+        if error.needed is not None:
+            self.line(f"  needed: {error.needed}")
+        if error.found is not None:
+            self.line(f"  found:  {error.found}")
+        if error.hint is not None:
+            self.line(f"hint: {error.hint}", style="cyan")
+
+    def warning(self, text: str) -> None:
+        self.line(f"warning: {text}", style="yellow")
+
+    def progress(self) -> Progress:
+        """A progress display with what is left; silent where the stream is not a terminal."""
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        return Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.stream.isatty() or bool(os.environ.get("TWOFOLD_NO_PROGRESS")),
+        )
+
+
+def out() -> Sink:
+    """Data for the person or the pipe."""
+    return Sink(sys.stdout)
+
+
+def err() -> Sink:
+    """Messages, progress, hints."""
+    return Sink(sys.stderr)
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout. NaN and infinity are refused: they are not JSON."""
+    print(json.dumps(document, indent=2, allow_nan=False), flush=True)
+
+
+def confirm(question: str, *, assume_yes: bool, hint: str) -> None:
+    """Ask before something long or destructive.
+
+    Raises:
+        InvalidOption: when nobody can answer (no terminal), naming the option to pass.
+        TwofoldError: when the answer is no.
+    """
+    if assume_yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InvalidOption(
+            f"not confirmed: {question}", needed="an answer, but there is no terminal to ask", hint=hint
+        )
+    print(err().text(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise TwofoldError("stopped: not confirmed", hint=hint)

@@ -1,0 +1,4 @@
+"""Run it: checkpoints, quantising, model graphs, KV cache, draft, verify, generation and sessions.
+
+Knows nothing about probing the machine or the command line.
+"""

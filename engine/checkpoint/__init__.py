@@ -1,0 +1,1 @@
+"""The twofold checkpoint: its fields, reading and writing."""

@@ -1,0 +1,1 @@
+"""Model graphs as wiring, one file per architecture family."""

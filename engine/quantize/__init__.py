@@ -1,0 +1,1 @@
+"""From source weights to base and residual: rotation, levels, GPTQ, calibration, the resumable pipeline."""

@@ -1,0 +1,1 @@
+"""Conversations on top of the engine: generation, sampling, history."""

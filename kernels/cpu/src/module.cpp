@@ -1,0 +1,13 @@
+// The native module: each subject binds its own functions in its own file.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_machine(nb::module_& m);
+void bind_ops(nb::module_& m);
+
+NB_MODULE(_cpu, m) {
+  m.doc() = "twofold's native CPU kernels and machine probes";
+  bind_machine(m);
+  bind_ops(m);
+}

@@ -1,0 +1,62 @@
+"""`Plan`: everything that the engine needs to know to run a model, and nothing that it has to guess.
+
+A plan is complete (no hidden default) and replayable: `twofold chat --plan plan.json` runs exactly it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from twofold.profiles.errors import InvalidProfile
+
+SCHEMA_VERSION = 1
+KvType = Literal["f16", "q8_0", "q4_0"]
+
+
+class Plan(BaseModel):
+    """A run, decided.
+
+    Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`. Speed knobs (they never change it): the rest.
+    `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine it is empty.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    model: str
+    device: Literal["cpu", "cuda"]
+    context_tokens: int = Field(ge=1)
+    residual_bits: int = Field(ge=4, le=8)
+    k_type: KvType
+    v_type: KvType
+    resident_linears: tuple[str, ...]
+    draft_nodes: int = Field(ge=0, le=1024)
+    draft_depth: int = Field(ge=0, le=64)
+    prefill_chunk: int = Field(ge=1, le=65536)
+    threads: int = Field(ge=1, le=4096)
+    cpu_isa: str
+    expected_ram_mib: float = Field(ge=0)
+    expected_vram_mib: float = Field(ge=0)
+
+    def to_json(self) -> str:
+        return json.dumps(self.model_dump(mode="json"), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Parse a plan file.
+
+        Raises:
+            InvalidProfile: when the text is not a plan of this schema.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the file"
+            raise InvalidProfile(
+                f"the plan is not valid: {where}: {first['msg']}",
+                hint="twofold fit MODEL --format json > plan.json",
+            ) from error

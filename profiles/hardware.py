@@ -1,0 +1,143 @@
+"""`HardwareProfile`, schema version 1: what a machine is and what was measured on it.
+
+The schema is an allow-list: unknown keys are refused on import and nothing outside it can be exported. It has no place for
+a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, prompt, or a time finer than a day.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from twofold.profiles.figures import Figure
+
+SCHEMA_VERSION = 1
+MAX_GPUS = 64
+
+Text = Annotated[str, StringConstraints(max_length=256)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Tool(_Part):
+    """The program that captured the profile."""
+
+    name: Literal["twofold"] = "twofold"
+    version: Text
+
+
+class Pcie(_Part):
+    """The link: generation and width at most, now, and under a copy load; host↔device GB/s both ways."""
+
+    generation_max: Figure
+    width_max: Figure
+    generation_now: Figure
+    width_now: Figure
+    generation_load: Figure
+    width_load: Figure
+    h2d_gb_s: Figure
+    d2h_gb_s: Figure
+
+
+class Gpu(_Part):
+    """One card. `vram_total_mib` and `vram_free_mib` are the driver's; a MIG slice reports its own."""
+
+    name: Text
+    vram_total_mib: Figure
+    vram_free_mib: Figure
+    compute_capability: Figure
+    driver: Figure
+    power_cap_w: Figure
+    mig: Figure
+    display_attached: Figure
+    unified_memory: Figure
+    pcie: Pcie
+
+
+class Cache(_Part):
+    """One cache level: bytes of one instance and how many instances there are."""
+
+    level: int = Field(ge=1, le=4)
+    kind: Literal["data", "instruction", "unified"]
+    size_bytes: int = Field(gt=0, le=1 << 34)
+    instances: int = Field(ge=1, le=4096)
+
+
+class Cpu(_Part):
+    """Processor facts. `isa_tiers` are twofold's kernel tiers the machine has (generic, avx2, avx512, avx512vbmi)."""
+
+    model: Figure
+    architecture: Text
+    logical_cores: Figure
+    physical_cores: Figure
+    performance_cores: Figure
+    efficiency_cores: Figure
+    usable_cpus: Figure
+    quota_cpus: Figure
+    numa_nodes: Figure
+    isa_flags: Figure
+    isa_tiers: Figure
+    caches: tuple[Cache, ...] = Field(default=(), max_length=16)
+
+
+class Ram(_Part):
+    """Memory that this process may use (cgroup-aware) and its measured read bandwidth."""
+
+    total_mib: Figure
+    available_mib: Figure
+    limit_mib: Figure
+    read_gb_s_one_thread: Figure
+    read_gb_s_all_cores: Figure
+
+
+class Os(_Part):
+    """The platform in words that identify nobody."""
+
+    family: Literal["linux", "windows", "macos", "other"]
+    wsl: bool
+    container: bool
+
+
+class KernelTiming(_Part):
+    """One timed kernel: what a pass of `rows` rows over a `shape` costs."""
+
+    op: Text
+    shape: Text
+    bits: int = Field(ge=1, le=16)
+    rows: int = Field(ge=1, le=4096)
+    isa: Text
+    threads: int = Field(ge=1, le=4096)
+    latency_us: Figure
+
+
+class ObservedRun(_Part):
+    """What a session really used and how fast it was."""
+
+    model: Text
+    residual_bits: int = Field(ge=0, le=16)
+    context_tokens: int = Field(ge=0, le=1 << 31)
+    kv_type: Text
+    draft_nodes: int = Field(ge=0, le=4096)
+    memory_peak_mib: Figure
+    decode_tok_s: Figure
+    tokens_per_check: Figure
+
+
+class HardwareProfile(_Part):
+    """A machine, as probed. `complete` is false when a part was skipped or failed (its figures say why)."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    tool: Tool
+    captured_on: datetime.date
+    gpus: tuple[Gpu, ...] = Field(default=(), max_length=MAX_GPUS)
+    gpu_note: Figure
+    cpu: Cpu
+    ram: Ram
+    os: Os
+    kernels: tuple[KernelTiming, ...] = Field(default=(), max_length=4096)
+    observed: tuple[ObservedRun, ...] = Field(default=(), max_length=1024)
+    complete: bool

@@ -1,0 +1,1 @@
+"""Readers of model metadata: Hugging Face config, GGUF header, own checkpoints; header bytes only."""
