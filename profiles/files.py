@@ -1,0 +1,49 @@
+"""Files that are either whole or not there: written aside, flushed to disk, then renamed over the old one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+    """Write `content` (text as UTF-8) to `path` with permissions `mode`; missing parent folders are created.
+
+    The data goes to a temporary file in the same folder first, so that an interruption, a crash or a full disk leaves
+    the old file as it was and nothing beside it. A symbolic link at `path` stays a link: the file it points to is
+    replaced.
+
+    Raises:
+        OSError: when the disk is full, the folder cannot be written, or `path` is a folder.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    target = path.resolve() if path.is_symlink() else path
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(aside, mode)
+        os.replace(aside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+    _flush_folder(target.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut, where the platform lets a folder be flushed."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
