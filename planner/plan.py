@@ -6,13 +6,13 @@ A plan is complete (no hidden default) and replayable: `twofold chat --plan plan
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from twofold.profiles.errors import InvalidProfile
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 KvType = Literal["f16", "q8_0", "q4_0"]
 
 

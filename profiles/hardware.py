@@ -7,13 +7,13 @@ a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, promp
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from twofold.profiles.figures import Figure
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Final = 1
 MAX_GPUS = 64
 
 Text = Annotated[str, StringConstraints(max_length=256)]
