@@ -1,0 +1,28 @@
+"""Which graph wires which architecture."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from twofold.engine.graph import llama
+from twofold.profiles.errors import UnsupportedModel
+from twofold.profiles.model_spec import ModelSpec
+
+_GRAPHS: dict[str, ModuleType] = {architecture: llama for architecture in llama.ARCHITECTURES}
+
+
+def graph_of(model: ModelSpec) -> ModuleType:
+    """The module with `decoder_layer`, `head` and `forward` for the model's architecture.
+
+    Raises:
+        UnsupportedModel: when there is no graph, or the facts name another reason why the engine cannot run the model.
+    """
+    graph = _GRAPHS.get(model.architecture)
+    if graph is None or model.runnable_reason is not None:
+        reason = model.runnable_reason or f"no graph for {model.architecture!r}"
+        raise UnsupportedModel(
+            f"this version cannot run {model.name}: {reason}",
+            needed=f"one of {', '.join(sorted(_GRAPHS))}",
+            hint=f"twofold fit {model.name}",
+        )
+    return graph
