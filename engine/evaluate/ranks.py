@@ -34,9 +34,14 @@ def rank_frequencies(ranks: np.ndarray) -> list[float]:
 
 
 def mixed_attention(
-    q: Tensor, exact: tuple[Tensor, Tensor], draft: tuple[Tensor, Tensor], depth: int, scale: float
+    q: Tensor,
+    exact: tuple[Tensor, Tensor],
+    draft: tuple[Tensor, Tensor],
+    depth: int,
+    scale: float,
+    window: int | None = None,
 ) -> Tensor:
-    """Causal attention of one sequence over a mixture of exact and draft keys and values.
+    """Causal (windowed, where the layer is) attention of one sequence over a mixture of exact and draft keys and values.
 
     Shapes: q [n, heads, dim]; each K, V [n, kv_heads, dim]. Returns [n, heads, dim]. Both halves are scored and the key's
     half is chosen per (query, key), which is the recipe's concatenate-and-mask without doubling the softmax.
@@ -50,7 +55,9 @@ def mixed_attention(
     position = torch.arange(n, device=q.device)
     from_exact = position[None, :] < position[:, None] - depth + 1
     scores = torch.where(from_exact, query @ key_exact.transpose(1, 2), query @ key_draft.transpose(1, 2)) * scale
-    scores = scores.masked_fill(position[None, :] > position[:, None], float("-inf"))
+    distance = position[:, None] - position[None, :]
+    hidden = distance < 0 if window is None else (distance < 0) | (distance >= window)
+    scores = scores.masked_fill(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1)
     mixed = (weights * from_exact) @ value_exact + (weights * ~from_exact) @ value_draft
     return mixed.transpose(0, 1)
