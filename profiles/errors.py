@@ -73,3 +73,7 @@ class EngineUnavailable(TwofoldError):
 
 class ContextFull(TwofoldError):
     """The conversation does not fit the planned context."""
+
+
+class EngineFailed(TwofoldError):
+    """The engine computed something that cannot be right (logits that are not finite)."""
