@@ -1,0 +1,26 @@
+"""All operations by name, with the signatures that `twofold.kernels.cpu.ops` repeats."""
+
+from __future__ import annotations
+
+from twofold.kernels.naive.argmax import argmax
+from twofold.kernels.naive.attention import attention
+from twofold.kernels.naive.elementwise import add
+from twofold.kernels.naive.embedding import embed
+from twofold.kernels.naive.rms_norm import rms_norm
+from twofold.kernels.naive.rope import rope, rope_tables
+from twofold.kernels.naive.silu import silu_mul
+from twofold.kernels.naive.split_linear import split_linear
+from twofold.kernels.naive.split_weights import SplitWeights
+
+__all__ = [
+    "SplitWeights",
+    "add",
+    "argmax",
+    "attention",
+    "embed",
+    "rms_norm",
+    "rope",
+    "rope_tables",
+    "silu_mul",
+    "split_linear",
+]
