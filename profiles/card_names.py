@@ -1,6 +1,6 @@
 """Finding a card by the name that people, shops and drivers give it.
 
-A name becomes a set of words, letters and digits apart, so that `4060ti 16` and `NVIDIA GeForce RTX 4060 Ti 16GB` compare
+A name becomes a set of words, letters and digits apart, so that `4060ti 16` and `GeForce RTX 4060 Ti 16GB` compare
 by what they say. A query fits a card when all its words belong to the card; it means the card when it also has every
 word that sets the card apart (`Ti`, `Super`, `Laptop`). `RTX`, `NVIDIA` or the memory size may be left out.
 """
@@ -20,7 +20,7 @@ from twofold.profiles.text import one_line
 _FAMILY = frozenset({"rtx", "gtx", "rx", "geforce", "radeon", "instinct", "arc"})
 _ALWAYS_ALLOWED = frozenset({"gpu", "graphics", "card", "vram", "gb", "tm", "r"})
 _LOOSE_BRANDS = {"workstation": frozenset({"quadro"}), "datacentre": frozenset({"tesla"})}
-_SAME = {"mobile": "laptop", "notebook": "laptop", "gib": "gb", "g": "gb", "sxm2": "sxm", "sxm4": "sxm", "sxm5": "sxm"}
+_SAME = {"mobile": "laptop", "notebook": "laptop"}
 
 MAX_LISTED = 12
 MAX_QUERY = 200
@@ -37,6 +37,7 @@ def words_of(text: str) -> frozenset[str]:
     """The comparable words of a card's name."""
     plain = unicodedata.normalize("NFKC", text).lower()
     plain = re.sub(r"sxm\d", "sxm", plain)
+    plain = re.sub(r"(?<![a-z0-9])(\d{1,3})\s*(?:g|gib)\b", r"\1gb", plain)
     parts = re.findall(r"[a-z]+|[0-9]+", plain)
     return frozenset(_SAME.get(part, part) for part in parts)
 

@@ -1,13 +1,12 @@
 """What is published about graphics cards, for planning on a card that is not in this machine.
 
-The table is `data/cards.json`. It is a fallback: where the card is present, the driver is asked (boards of one name exist
-with different memory). Every figure in it is `reported`.
+The table is `data/cards.json`. It is a fallback: where the card is present, the driver is asked (boards of one name
+exist with different memory). Every figure in it is `reported`.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +81,8 @@ class CardFacts:
 @functools.cache
 def all_cards() -> tuple[CardFacts, ...]:
     """The whole table, in its own order (vendor, then newest first)."""
+    import json
+
     table = json.loads(_TABLE.read_text("utf-8"))
     return tuple(_card(row, table["sources"]) for row in table["cards"])
 

@@ -44,6 +44,9 @@ def test_every_figure_is_reported_and_plausible(card: object) -> None:
         ("rtx4090", "NVIDIA GeForce RTX 4090"),
         ("RTX-4090", "NVIDIA GeForce RTX 4090"),
         ("rtx 3060 12gb", "NVIDIA GeForce RTX 3060 12GB"),
+        ("3060 12g", "NVIDIA GeForce RTX 3060 12GB"),
+        ("A10G", "NVIDIA A10G"),
+        ("A10 24GB", "NVIDIA A10"),
         ("3060 12 GB", "NVIDIA GeForce RTX 3060 12GB"),
         ("4060ti 16", "NVIDIA GeForce RTX 4060 Ti 16GB"),
         ("3090ti", "NVIDIA GeForce RTX 3090 Ti"),
@@ -121,5 +124,8 @@ def test_known_totals_are_the_drivers() -> None:
 
 
 def test_the_import_is_light() -> None:
-    code = "import sys; import twofold.profiles.cards; print([m for m in ('pydantic', 'numpy', 'torch') if m in sys.modules])"
+    code = (
+        "import sys; import twofold.profiles.cards; "
+        "print([m for m in ('pydantic', 'numpy', 'torch', 'json') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
