@@ -1,1 +1,1 @@
-"""Readers of model metadata: Hugging Face config, GGUF header, own checkpoints; header bytes only."""
+"""Readers of model metadata: Hugging Face configs, GGUF headers, own checkpoints. Never a weight byte."""

@@ -1,0 +1,106 @@
+"""Weights of a GGUF file: dequantised one tensor at a time, in Hugging Face's layout.
+
+GGUF stores the rows of Q and K of the "llama" architecture so that rotary pairs are neighbours; Hugging Face pairs the halves of a
+head. The rows are put back here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from twofold.engine.weights.gguf_names import hugging_face_name
+from twofold.engine.weights.source import Float32, WeightSource
+from twofold.profiles.errors import CorruptFile, UnsupportedModel
+from twofold.profiles.readers.gguf_config import config_from_gguf
+from twofold.profiles.readers.gguf_header import TensorInfo, read_gguf_header
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType
+
+_UNQUANTISED = ("F32", "F16", "BF16")
+
+
+class GgufWeights(WeightSource):
+    """A memory-mapped GGUF file of the Llama shape."""
+
+    def __init__(self, path: Path) -> None:
+        header = read_gguf_header(path)
+        config = config_from_gguf(header)
+        super().__init__(path, tied=bool(config["tie_word_embeddings"]))
+        self._tensors: dict[str, TensorInfo] = {}
+        for info in header.tensors.values():
+            name = hugging_face_name(info.name)
+            if name is not None:
+                _refuse_unreadable(path, info)
+                self._tensors[name] = info
+        permuted = header.fields["general.architecture"] == "llama"
+        self._permuted_heads = (
+            {"q_proj": int(config["num_attention_heads"]), "k_proj": int(config["num_key_value_heads"])}
+            if permuted
+            else {}
+        )
+        self._data: np.memmap = np.memmap(path, dtype=np.uint8, mode="r")
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: info.shape for name, info in self._tensors.items()}
+
+    def close(self) -> None:
+        self._data = np.empty(0, np.uint8)  # type: ignore[assignment]
+
+    def _files(self) -> list[Path]:
+        return [self.path]
+
+    def dtype_note(self) -> str:
+        weights: Counter[str] = Counter()
+        for info in self._tensors.values():
+            if len(info.shape) > 1:
+                weights[info.type_name] += info.n_values
+        names = "/".join(name for name, _ in weights.most_common())
+        return names if set(weights) <= set(_UNQUANTISED) else f"{names} dequantised"
+
+    def _read(self, name: str) -> Float32:
+        from gguf import quants
+
+        info = self._tensors[name]
+        assert info.n_bytes is not None
+        raw = self._data[info.offset : info.offset + info.n_bytes]
+        if raw.size != info.n_bytes:
+            raise CorruptFile(f"{self.path.name} became shorter while it was open")
+        kind = _type(info)
+        row_bytes = info.n_bytes // max(info.n_values // info.shape[-1], 1)
+        values = quants.dequantize(np.asarray(raw).reshape(-1, row_bytes), kind).astype(np.float32, copy=False)
+        values = values.reshape(info.shape)
+        member = name.split(".")[-2]
+        if member in self._permuted_heads:
+            values = half_split_rows(values, self._permuted_heads[member])
+        return np.ascontiguousarray(values)
+
+
+def half_split_rows(values: Float32, n_heads: int) -> Float32:
+    """Rows of [n_heads * head_dim, …] from neighbouring rotary pairs to Hugging Face's halves."""
+    rows, rest = values.shape[0], values.shape[1:]
+    pairs = values.reshape(n_heads, rows // n_heads // 2, 2, *rest)
+    return pairs.swapaxes(1, 2).reshape(rows, *rest)
+
+
+def _type(info: TensorInfo) -> GGMLQuantizationType:
+    from gguf import GGMLQuantizationType
+
+    return GGMLQuantizationType(info.type_id)
+
+
+def _refuse_unreadable(path: Path, info: TensorInfo) -> None:
+    from gguf import quants
+
+    readable = info.n_bytes is not None and (info.type_name in ("F32", "F16") or _type(info) in quants._type_traits)
+    if not readable:
+        raise UnsupportedModel(
+            f"{path.name}: the tensor {info.name} is stored as {info.type_name}, which cannot be dequantised here",
+            hint="use another file of the model, for example Q8_0 or BF16",
+        )

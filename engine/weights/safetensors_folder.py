@@ -1,0 +1,107 @@
+"""Weights of a Hugging Face folder of safetensors: memory-mapped, one tensor at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from twofold.engine.weights.source import Float32, WeightSource
+from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
+from twofold.profiles.readers.config import config_of_language_model
+from twofold.profiles.readers.local import read_json_object
+from twofold.profiles.readers.safetensors_header import StoredTensor, read_safetensors_header
+
+INDEX = "model.safetensors.index.json"
+_READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+class SafetensorsWeights(WeightSource):
+    """The shards named by the index, or the one file."""
+
+    def __init__(self, path: Path) -> None:
+        config = config_of_language_model(read_json_object(path / "config.json"))
+        method = (config.get("quantization_config") or {}).get("quant_method")
+        if method is not None:
+            raise UnsupportedModel(
+                f"the weights of {path.name} are quantised with {method!r}",
+                needed="float weights",
+                hint="use the original model",
+            )
+        super().__init__(path, tied=config.get("tie_word_embeddings") is True)
+        self._place = _tensors(path)
+        self._maps: dict[Path, np.memmap] = {}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: tensor.shape for name, (_, tensor) in self._place.items()}
+
+    def close(self) -> None:
+        self._maps.clear()
+
+    def _files(self) -> list[Path]:
+        return sorted({file for file, _ in self._place.values()})
+
+    def dtype_note(self) -> str:
+        weights: Counter[str] = Counter()
+        for _, tensor in self._place.values():
+            weights[_READABLE.get(tensor.dtype, tensor.dtype)] += tensor.n_values
+        return "/".join(name for name, _ in weights.most_common())
+
+    def _read(self, name: str) -> Float32:
+        file, tensor = self._place[name]
+        if tensor.dtype not in _READABLE:
+            raise UnsupportedModel(
+                f"{file.name}: the tensor {name} is stored as {tensor.dtype}", needed=" or ".join(_READABLE)
+            )
+        if file not in self._maps:
+            self._maps[file] = np.memmap(file, dtype=np.uint8, mode="r")
+        raw = np.asarray(self._maps[file][tensor.start : tensor.end])
+        return _as_float32(raw, tensor.dtype).reshape(tensor.shape)
+
+
+def _as_float32(raw: np.ndarray, dtype: str) -> Float32:
+    """Bytes of any alignment as a new float32 array."""
+    if dtype == "F32":
+        return np.frombuffer(raw.tobytes(), np.float32).copy()
+    halves = np.frombuffer(raw.tobytes(), np.float16 if dtype == "F16" else np.uint16)
+    if dtype == "F16":
+        return halves.astype(np.float32)
+    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _tensors(path: Path) -> dict[str, tuple[Path, StoredTensor]]:
+    if (path / INDEX).exists():
+        return _indexed(path)
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        raise ModelNotFound(f"{path.name} holds no weights", needed="*.safetensors beside config.json")
+    if len(files) > 1:
+        raise CorruptFile(
+            f"{path.name} holds {len(files)} safetensors files and no index", needed=INDEX, hint="get the model again"
+        )
+    return {name: (files[0], tensor) for name, tensor in read_safetensors_header(files[0]).items()}
+
+
+def _indexed(path: Path) -> dict[str, tuple[Path, StoredTensor]]:
+    """Every tensor of the index, found in the shard that the index names."""
+    weight_map = read_json_object(path / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        raise CorruptFile(f"{INDEX} has no usable weight_map", hint="get the file again")
+    shards = {}
+    for shard in sorted(set(weight_map.values())):
+        if Path(shard).name != shard or not shard.endswith(".safetensors"):
+            raise CorruptFile(f"{INDEX} names a file outside the folder", found=ascii(shard)[:80])
+        if not (path / shard).is_file():
+            raise CorruptFile(f"{path.name} lacks the shard {shard}", hint="get the model again")
+        shards[shard] = read_safetensors_header(path / shard)
+    missing = [name for name, shard in weight_map.items() if name not in shards[shard]]
+    if missing:
+        raise CorruptFile(
+            f"{INDEX} and the shards disagree",
+            found=f"{len(missing)} tensors are not where the index says, first {missing[0]}",
+            hint="get the model again",
+        )
+    return {name: (path / shard, shards[shard][name]) for name, shard in weight_map.items()}

@@ -1,0 +1,84 @@
+"""From a Hugging Face configuration (or one translated from a GGUF header) to a `ModelSpec`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from twofold.profiles.errors import CorruptFile, UnsupportedModel
+from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.fields import Fields
+
+Builder = Callable[[Fields, str], ModelSpec]
+
+
+# Architecture → (module of this package, function). Imported when asked for.
+_BUILDERS = {
+    "llama": ("llama", "llama_spec"),
+    "mistral": ("llama", "llama_spec"),
+    "qwen2": ("llama", "llama_spec"),
+    "qwen3": ("llama", "llama_spec"),
+    "gemma3": ("gemma3", "gemma3_spec"),
+    "gemma4": ("gemma4", "gemma4_spec"),
+    "gemma4_unified": ("gemma4", "gemma4_spec"),
+    "qwen3_5": ("qwen35", "qwen35_spec"),
+    "qwen3_5_moe": ("qwen35", "qwen35_spec"),
+    "gpt_oss": ("gpt_oss", "gpt_oss_spec"),
+}
+
+
+def _builder(architecture: str, name: str) -> Builder:
+    if architecture not in _BUILDERS:
+        raise UnsupportedModel(
+            f"cannot estimate {name}: the architecture {architecture!r} is not understood",
+            needed=f"one of {', '.join(sorted(_BUILDERS))}",
+        )
+    module, function = _BUILDERS[architecture]
+    builder: Builder = getattr(importlib.import_module(f"twofold.profiles.readers.{module}"), function)
+    return builder
+
+
+def architecture_of(config: Mapping[str, Any]) -> str | None:
+    """The family name: `model_type` (or `arch` in shipped facts) without `_text`; None when absent."""
+    kind = config.get("model_type") or config.get("arch")
+    return kind.removesuffix("_text") if isinstance(kind, str) else None
+
+
+def config_of_language_model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The language model's part of a configuration: the nested `text_config` of a multimodal one, else all of it."""
+    nested = config.get("text_config")
+    if not isinstance(nested, Mapping):
+        return dict(config)
+    inner = dict(nested)
+    inner.setdefault("model_type", architecture_of(config))
+    # These may be written on either level.
+    for key in ("tie_word_embeddings", "quantization_config"):
+        if key in config:
+            inner.setdefault(key, config[key])
+    return inner
+
+
+def spec_from_config(
+    config: Mapping[str, Any], *, name: str, facts_source: str, weights_bytes: int | None = None
+) -> ModelSpec:
+    """The spec of a configuration; a nested `text_config` is the language model of a multimodal one.
+
+    Raises:
+        UnsupportedModel: an architecture that is not understood.
+        CorruptFile: a configuration that cannot be used.
+    """
+    config = config_of_language_model(config)
+    architecture = architecture_of(config)
+    if architecture is None:
+        raise CorruptFile(f"the configuration of {name} names no architecture", needed="a model_type")
+    builder = _builder(architecture, name)
+    spec = builder(Fields(config, name), architecture)
+    unverified = config.get("unverified") or ()
+    return replace(
+        spec,
+        facts_source=facts_source,
+        weights_bytes=weights_bytes,
+        unverified=tuple(str(note) for note in unverified),
+    )

@@ -1,0 +1,34 @@
+"""`read_spec`: the facts of a referenced model from metadata alone."""
+
+from __future__ import annotations
+
+from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.sources.aliases import ALIASES
+from twofold.profiles.sources.model_ref import ModelRef
+
+
+def read_spec(ref: ModelRef) -> ModelSpec:
+    """The model's spec: shipped facts (no network), a local header, or header bytes from the Hub.
+
+    Raises:
+        ModelNotFound: a Hub model that does not exist, is gated, or cannot be reached.
+        UnsupportedModel: an architecture that is not understood. CorruptFile: damaged metadata.
+    """
+    from twofold.profiles.readers.local import read_folder_spec, read_gguf_spec
+    from twofold.profiles.readers.shipped import shipped_spec
+
+    if ref.alias is not None:
+        wheel = ALIASES[ref.alias]
+        spec = shipped_spec(wheel.facts_repo, name=ref.name, weights_bytes=wheel.file_bytes)
+        assert spec is not None, "the facts of every alias ship"
+        return spec
+    if ref.path is not None:
+        reader = read_gguf_spec if ref.kind == "gguf" else read_folder_spec
+        return reader(ref.path, name=ref.name)
+    assert ref.repo is not None, "a reference without a path is a Hub model"
+    shipped = shipped_spec(ref.repo) if ref.revision is None and ref.file is None else None
+    if shipped is not None:
+        return shipped
+    from twofold.profiles.sources.hub import read_hub_spec
+
+    return read_hub_spec(ref)

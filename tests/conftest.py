@@ -1,0 +1,92 @@
+"""Fixtures that every room uses: an isolated home, the default model's GGUF, and tiny random checkpoints."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the user's own folders, and none reaches the Hub unless it sets HF_ENDPOINT itself."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("TWOFOLD_HOME", str(home))
+    monkeypatch.setenv("HF_HOME", str(home / "hf"))
+    return home
+
+
+@pytest.fixture(scope="session")
+def smollm2_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default model's GGUF, fetched once by the real code into `TWOFOLD_TEST_CACHE` or the user's own cache."""
+    from twofold.profiles.sources import fetch, resolve
+
+    with pytest.MonkeyPatch.context() as patch:
+        shared = os.environ.get("TWOFOLD_TEST_CACHE")
+        if shared:
+            patch.setenv("TWOFOLD_HOME", shared)
+        else:
+            patch.delenv("TWOFOLD_HOME", raising=False)
+        return fetch(resolve("smollm2"))
+
+
+def _write_tiny(folder: Path, config_class: str, model_class: str, **changes: Any) -> Path:
+    import torch
+    import transformers
+
+    values: dict[str, Any] = {
+        "vocab_size": 160,
+        "hidden_size": 96,
+        "intermediate_size": 160,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": 256,
+        "tie_word_embeddings": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+    } | changes
+    torch.manual_seed(len(config_class) + len(changes))
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**values))
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases that are not all ones and zeros
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_llama_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama of 2 layers, hidden size 96 (= 3 * 2^5), 6 heads over 2, untied, float32."""
+    return _write_tiny(tmp_path_factory.mktemp("tiny") / "llama", "LlamaConfig", "LlamaForCausalLM")
+
+
+@pytest.fixture(scope="session")
+def tiny_mistral_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a mistral, without a sliding window."""
+    folder = tmp_path_factory.mktemp("tiny") / "mistral"
+    return _write_tiny(folder, "MistralConfig", "MistralForCausalLM", sliding_window=None)
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen2_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a qwen2 (biases in q, k, v), tied."""
+    folder = tmp_path_factory.mktemp("tiny") / "qwen2"
+    return _write_tiny(folder, "Qwen2Config", "Qwen2ForCausalLM", tie_word_embeddings=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as a qwen3 (norms on query and key heads), head_dim 32 that is not hidden_size / heads."""
+    return _write_tiny(tmp_path_factory.mktemp("tiny") / "qwen3", "Qwen3Config", "Qwen3ForCausalLM", head_dim=32)
+
+
+@pytest.fixture(params=["llama", "mistral", "qwen2", "qwen3"])
+def tiny_folder(request: pytest.FixtureRequest) -> Path:
+    """Each of the tiny checkpoints in turn."""
+    folder: Path = request.getfixturevalue(f"tiny_{request.param}_folder")
+    return folder
