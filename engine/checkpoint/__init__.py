@@ -1,1 +1,7 @@
-"""The twofold checkpoint: its fields, reading and writing."""
+"""The checkpoint format: reading (memory-mapped) and writing."""
+
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.engine.checkpoint.reader import Checkpoint
+from twofold.kernels.naive.split_weights import SplitWeights
+
+__all__ = ["Checkpoint", "CheckpointConfig", "SplitWeights"]

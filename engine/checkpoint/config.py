@@ -11,7 +11,7 @@ from twofold.profiles.errors import CorruptFile, UnsupportedModel
 VERSION = 1
 QUANT_METHOD = "twofold"
 RESIDUAL_BITS = (4, 5, 6, 7, 8)
-EXCHANGE_DTYPES = ("float32", "float16")
+EXCHANGE_DTYPES = ("float32", "float16", "bfloat16")
 _REQUIRED = frozenset({"quant_method", "version", "group_size", "base", "residual", "exchange_dtype", "seed"})
 _OPTIONAL = frozenset({"source", "calibration", "tokenizer_sha256", "measured"})
 
@@ -133,8 +133,9 @@ class CheckpointConfig:
             needed = " or ".join(EXCHANGE_DTYPES)
             raise CorruptFile(f"{where}.exchange_dtype is not valid", found=repr(exchange), needed=needed)
         group_size = top.integer("group_size", low=16)
-        if group_size % 16:
-            raise CorruptFile(f"{where}.group_size is not valid", found=str(group_size), needed="a multiple of 16")
+        if group_size % 16 or group_size > 256:
+            needed = "a multiple of 16 up to 256"
+            raise CorruptFile(f"{where}.group_size is not valid", found=str(group_size), needed=needed)
         sha256 = top.data.get("tokenizer_sha256")
         return cls(
             residual_bits=residual.integer("bits", RESIDUAL_BITS),

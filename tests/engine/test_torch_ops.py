@@ -157,9 +157,9 @@ def test_neither_tokens_nor_embeddings() -> None:
 
 def test_unknown_rope_scaling_is_refused() -> None:
     with pytest.raises(UnsupportedModel, match="yarn"):
-        rope.frequencies(RopeSpec(10000.0, 8, {"rope_type": "yarn", "factor": 2.0}))
+        rope.tables(RopeSpec(10000.0, 8, {"rope_type": "yarn", "factor": 2.0}), np.arange(3))
     with pytest.raises(UnsupportedModel, match="lacks 'factor'"):
-        rope.frequencies(RopeSpec(10000.0, 8, {"rope_type": "linear"}))
+        rope.tables(RopeSpec(10000.0, 8, {"rope_type": "linear"}), np.arange(3))
 
 
 def test_rope_tables_are_rounded_once_from_fp64() -> None:

@@ -1,0 +1,131 @@
+"""The graph's wiring turned into instructions: `Ops` over abstract values, recorded once per model.
+
+A value is a row shape without the number of rows; what holds it is decided when a tape of a given width is made
+(`tape.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Literal
+
+from twofold.engine.graph.registry import graph_of
+from twofold.profiles.model_spec import LayerSpec, LinearGroup, ModelSpec
+
+Kind = Literal["embed", "rms_norm", "split_linear", "columns", "rope", "kv_write", "attention", "silu_mul", "add"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """fp32 [rows, *row_shape]. `storage` numbers what it lives in: views of one storage share it."""
+
+    storage: int
+    row_shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One kernel call. `weight` names a norm, a group or the embedding; `columns` starts at `start`."""
+
+    kind: Kind
+    inputs: tuple[Value, ...]
+    output: Value | None
+    weight: str | None = None
+    layer: LayerSpec | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Part of a pass, from `source` (None: the tokens) to `result`."""
+
+    instructions: tuple[Instruction, ...]
+    source: Value | None
+    result: Value
+
+
+@dataclass
+class Recorder:
+    """`Ops[Value]`: each call appends an instruction."""
+
+    model: ModelSpec
+    instructions: list[Instruction] = field(default_factory=list)
+    _n_storages: int = 0
+
+    def new(self, *row_shape: int) -> Value:
+        """A value in a storage of its own."""
+        self._n_storages += 1
+        return Value(self._n_storages - 1, row_shape)
+
+    def _emit(
+        self,
+        kind: Kind,
+        inputs: tuple[Value, ...],
+        output: Value,
+        weight: str | None = None,
+        layer: LayerSpec | None = None,
+        start: int = 0,
+    ) -> Value:
+        self.instructions.append(Instruction(kind, inputs, output, weight, layer, start))
+        return output
+
+    def embed(self) -> Value:
+        return self._emit("embed", (), self.new(self.model.hidden_size), "model.embed_tokens.weight")
+
+    def rms_norm(self, x: Value, weight: str) -> Value:
+        return self._emit("rms_norm", (x,), self.new(*x.row_shape), weight)
+
+    def head_norm(self, x: Value, weight: str) -> Value:
+        return self.rms_norm(x, weight)
+
+    def linears(self, x: Value, group: LinearGroup) -> tuple[Value, ...]:
+        stacked = self._emit("split_linear", (x,), self.new(group.out_features), group.name)
+        if len(group.members) == 1:
+            return (stacked,)
+        parts, start = [], 0
+        for member in group.members:
+            part = self.new(member.out_features)
+            parts.append(self._emit("columns", (stacked,), part, start=start))
+            start += member.out_features
+        return tuple(parts)
+
+    def heads(self, x: Value, n_heads: int) -> Value:
+        return Value(x.storage, (n_heads, prod(x.row_shape) // n_heads))
+
+    def rope(self, x: Value, layer: LayerSpec) -> Value:
+        if layer.rope is None:
+            return x
+        return self._emit("rope", (x,), self.new(*x.row_shape), layer=layer)
+
+    def attention(self, q: Value, k: Value, v: Value, layer: LayerSpec) -> Value:
+        self.instructions.append(Instruction("kv_write", (k, v), None, layer=layer))
+        attended = self._emit("attention", (q,), self.new(layer.n_heads, layer.v_head_dim), layer=layer)
+        return Value(attended.storage, (layer.n_heads * layer.v_head_dim,))
+
+    def silu_mul(self, gate: Value, up: Value) -> Value:
+        return self._emit("silu_mul", (gate, up), self.new(*gate.row_shape))
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self._emit("add", (x, y), self.new(*x.row_shape))
+
+
+def record_body(model: ModelSpec) -> Recording:
+    """From tokens to the last layer's output [rows, hidden_size].
+
+    Raises:
+        UnsupportedModel: when the engine has no graph for the model.
+    """
+    graph, ops = graph_of(model), Recorder(model)
+    x = ops.embed()
+    for layer in model.layers:
+        x = graph.decoder_layer(ops, model, layer, x)
+    return Recording(tuple(ops.instructions), None, x)
+
+
+def record_head(model: ModelSpec) -> Recording:
+    """From the last layer's output to logits [rows, vocab_size]; apart, since a prompt's chunks need none."""
+    graph, ops = graph_of(model), Recorder(model)
+    source = ops.new(model.hidden_size)
+    logits = graph.head(ops, model, source)
+    return Recording(tuple(ops.instructions), source, logits)

@@ -1,0 +1,115 @@
+"""From a recording to tapes: buffers assigned by liveness, then every instruction's arrays resolved for one width.
+
+Buffers are allocated once for the widest pass and shared by tapes of every width, so a tape costs only
+its list of views.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.engine.recorder import Instruction, Recording, Value
+
+F32 = NDArray[np.float32]
+_KEPT_TAPES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An instruction with its arrays, each fp32 [width, *row_shape]."""
+
+    instruction: Instruction
+    inputs: tuple[F32, ...]
+    output: F32 | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A recording for passes of `width` rows. `source` is filled by the caller (None: tokens), `result` read."""
+
+    width: int
+    ops: tuple[Op, ...]
+    source: F32 | None
+    result: F32
+
+
+def _touched(instruction: Instruction) -> set[int]:
+    values = (*instruction.inputs, *([instruction.output] if instruction.output else []))
+    return {value.storage for value in values}
+
+
+def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
+    """Storage → buffer, and each buffer's fp32 values per row; a buffer is reused when its last reader has run.
+
+    An output never shares a buffer with its instruction's inputs; source and result keep theirs.
+    """
+    last_use: dict[int, int] = {}
+    for index, instruction in enumerate(recording.instructions):
+        last_use |= dict.fromkeys(_touched(instruction), index)
+    placed: dict[int, int] = {}
+    sizes: list[int] = []
+    free: dict[int, list[int]] = {}
+
+    def place(value: Value) -> None:
+        size = prod(value.row_shape)
+        if free.get(size):
+            placed[value.storage] = free[size].pop()
+        else:
+            placed[value.storage] = len(sizes)
+            sizes.append(size)
+
+    kept = {recording.result.storage}
+    if recording.source is not None:
+        place(recording.source)
+        kept.add(recording.source.storage)
+    for index, instruction in enumerate(recording.instructions):
+        if instruction.output is not None and instruction.output.storage not in placed:
+            place(instruction.output)
+        for storage in sorted(_touched(instruction) - kept):
+            if last_use[storage] == index:
+                free.setdefault(sizes[placed[storage]], []).append(placed[storage])
+    return placed, sizes
+
+
+class TapeMaker:
+    """Tapes by width over one set of buffers; the few last used are kept."""
+
+    def __init__(self, recording: Recording, max_rows: int) -> None:
+        self.recording, self.max_rows = recording, max_rows
+        self._placed, sizes = assign_buffers(recording)
+        self._buffers = [np.empty(size * max_rows, np.float32) for size in sizes]
+        self._tapes: OrderedDict[int, Tape] = OrderedDict()
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+    def _array(self, value: Value, width: int) -> F32:
+        buffer = self._buffers[self._placed[value.storage]]
+        return buffer[: width * prod(value.row_shape)].reshape(width, *value.row_shape)
+
+    def _resolve(self, instruction: Instruction, width: int) -> Op:
+        inputs = tuple(self._array(value, width) for value in instruction.inputs)
+        output = None if instruction.output is None else self._array(instruction.output, width)
+        return Op(instruction, inputs, output)
+
+    def tape(self, width: int) -> Tape:
+        """The tape of a pass of exactly `width` rows, 1..max_rows."""
+        if not 1 <= width <= self.max_rows:
+            raise ValueError(f"a pass has 1 to {self.max_rows} rows, got {width}")
+        if width in self._tapes:
+            self._tapes.move_to_end(width)
+            return self._tapes[width]
+        recording = self.recording
+        ops = tuple(self._resolve(instruction, width) for instruction in recording.instructions)
+        source = None if recording.source is None else self._array(recording.source, width)
+        tape = Tape(width, ops, source, self._array(recording.result, width))
+        self._tapes[width] = tape
+        if len(self._tapes) > _KEPT_TAPES:
+            self._tapes.popitem(last=False)
+        return tape
