@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from twofold.engine import rope
 from twofold.engine.torch_ops import TorchOps, run_head, run_layer, run_model
 from twofold.profiles.errors import UnsupportedModel
