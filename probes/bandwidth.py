@@ -1,6 +1,6 @@
 """RAM read bandwidth, with one thread and with all physical cores.
 
-Method: a set of at least eight times the last cache level that the threads can reach, so that at most an eighth of it can
+Method: a set of at least eight times the last cache level that the threads reach, so that at most an eighth of it can
 come from a cache, and at most a tenth of the available memory; each thread reads its own band, which it filled itself,
 from start to end, pinned to its own core.
 """

@@ -15,9 +15,12 @@ _CONTAINER_WORDS = ("docker", "kubepods", "containerd", "lxc", "libpod", "garden
 
 
 def _family() -> Literal["linux", "windows", "macos", "other"]:
-    if sys.platform.startswith("linux"):
-        return "linux"
-    return {"win32": "windows", "darwin": "macos"}.get(sys.platform, "other")  # type: ignore[return-value]
+    families: dict[str, Literal["linux", "windows", "macos"]] = {
+        "linux": "linux",
+        "win32": "windows",
+        "darwin": "macos",
+    }
+    return families.get(sys.platform, "other")
 
 
 def is_wsl(root: Path = SYSTEM_ROOT) -> bool:
