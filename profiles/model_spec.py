@@ -135,3 +135,13 @@ class ModelSpec:
     @property
     def n_embedding_weights(self) -> int:
         return self.vocab_size * self.hidden_size + self.extra_embedding_weights
+
+    @property
+    def n_parameters(self) -> int:
+        """All parameters of the model as published: a tied head once, the MTP head not included."""
+        biases = sum(
+            member.out_features * member.copies for group in self.groups for member in group.members if member.bias
+        )
+        dense = sum(layer.dense_weights for layer in self.layers) + self.hidden_size
+        head = 0 if self.tie_embeddings else self.vocab_size * self.hidden_size
+        return self.n_decoder_weights + dense + biases + self.n_embedding_weights + head
