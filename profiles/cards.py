@@ -7,8 +7,8 @@ exist with different memory). Every figure in it is `reported`.
 from __future__ import annotations
 
 import functools
+import os.path
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
@@ -18,7 +18,7 @@ Vendor = Literal["nvidia", "amd", "intel"]
 TARGETS = ("8.0", "8.6", "8.9", "9.0", "12.0")
 """CUDA compute capabilities that the engine's GPU kernels are built for."""
 
-_TABLE = Path(__file__).parent / "data" / "cards.json"
+_TABLE = os.path.join(os.path.dirname(__file__), "data", "cards.json")
 
 DRIVER_TOTAL = "total that the NVIDIA driver reports for this card"
 
@@ -83,7 +83,8 @@ def all_cards() -> tuple[CardFacts, ...]:
     """The whole table, in its own order (vendor, then newest first)."""
     import json
 
-    table = json.loads(_TABLE.read_text("utf-8"))
+    with open(_TABLE, encoding="utf-8") as file:
+        table = json.load(file)
     return tuple(_card(row, table["sources"]) for row in table["cards"])
 
 

@@ -77,3 +77,7 @@ class ContextFull(TwofoldError):
 
 class EngineFailed(TwofoldError):
     """The engine computed something that cannot be right (logits that are not finite)."""
+
+
+class UnsafeToShare(TwofoldError):
+    """Something that identifies a person or machine would have left the machine."""

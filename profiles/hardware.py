@@ -1,22 +1,34 @@
 """`HardwareProfile`, schema version 1: what a machine is and what was measured on it.
 
-The schema is an allow-list: unknown keys are refused on import and nothing outside it can be exported. It has no place for
-a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, prompt, or a time finer than a day.
+The schema is an allow-list: unknown keys are refused on import and nothing outside it can be exported. It has no place
+for a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, prompt, or a time finer than a day.
 """
 
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field
 
-from twofold.profiles.figures import Figure
+from twofold.profiles.bounds import (
+    Count,
+    Flag,
+    GbPerSecond,
+    Mib,
+    Microseconds,
+    Names,
+    PcieGeneration,
+    PcieWidth,
+    Text,
+    TokensPerCheck,
+    TokensPerSecond,
+    Watts,
+    Words,
+)
 
 SCHEMA_VERSION: Final = 1
 MAX_GPUS = 64
-
-Text = Annotated[str, StringConstraints(max_length=256)]
 
 
 class _Part(BaseModel):
@@ -33,28 +45,28 @@ class Tool(_Part):
 class Pcie(_Part):
     """The link: generation and width at most, now, and under a copy load; host↔device GB/s both ways."""
 
-    generation_max: Figure
-    width_max: Figure
-    generation_now: Figure
-    width_now: Figure
-    generation_load: Figure
-    width_load: Figure
-    h2d_gb_s: Figure
-    d2h_gb_s: Figure
+    generation_max: PcieGeneration
+    width_max: PcieWidth
+    generation_now: PcieGeneration
+    width_now: PcieWidth
+    generation_load: PcieGeneration
+    width_load: PcieWidth
+    h2d_gb_s: GbPerSecond
+    d2h_gb_s: GbPerSecond
 
 
 class Gpu(_Part):
     """One card. `vram_total_mib` and `vram_free_mib` are the driver's; a MIG slice reports its own."""
 
     name: Text
-    vram_total_mib: Figure
-    vram_free_mib: Figure
-    compute_capability: Figure
-    driver: Figure
-    power_cap_w: Figure
-    mig: Figure
-    display_attached: Figure
-    unified_memory: Figure
+    vram_total_mib: Mib
+    vram_free_mib: Mib
+    compute_capability: Words
+    driver: Words
+    power_cap_w: Watts
+    mig: Words
+    display_attached: Flag
+    unified_memory: Flag
     pcie: Pcie
 
 
@@ -70,28 +82,28 @@ class Cache(_Part):
 class Cpu(_Part):
     """Processor facts. `isa_tiers` are twofold's kernel tiers the machine has (generic, avx2, avx512, avx512vbmi)."""
 
-    model: Figure
+    model: Words
     architecture: Text
-    logical_cores: Figure
-    physical_cores: Figure
-    performance_cores: Figure
-    efficiency_cores: Figure
-    usable_cpus: Figure
-    quota_cpus: Figure
-    numa_nodes: Figure
-    isa_flags: Figure
-    isa_tiers: Figure
+    logical_cores: Count
+    physical_cores: Count
+    performance_cores: Count
+    efficiency_cores: Count
+    usable_cpus: Count
+    quota_cpus: Count
+    numa_nodes: Count
+    isa_flags: Names
+    isa_tiers: Names
     caches: tuple[Cache, ...] = Field(default=(), max_length=16)
 
 
 class Ram(_Part):
     """Memory that this process may use (cgroup-aware) and its measured read bandwidth."""
 
-    total_mib: Figure
-    available_mib: Figure
-    limit_mib: Figure
-    read_gb_s_one_thread: Figure
-    read_gb_s_all_cores: Figure
+    total_mib: Mib
+    available_mib: Mib
+    limit_mib: Mib
+    read_gb_s_one_thread: GbPerSecond
+    read_gb_s_all_cores: GbPerSecond
 
 
 class Os(_Part):
@@ -111,7 +123,7 @@ class KernelTiming(_Part):
     rows: int = Field(ge=1, le=4096)
     isa: Text
     threads: int = Field(ge=1, le=4096)
-    latency_us: Figure
+    latency_us: Microseconds
 
 
 class ObservedRun(_Part):
@@ -122,9 +134,9 @@ class ObservedRun(_Part):
     context_tokens: int = Field(ge=0, le=1 << 31)
     kv_type: Text
     draft_nodes: int = Field(ge=0, le=4096)
-    memory_peak_mib: Figure
-    decode_tok_s: Figure
-    tokens_per_check: Figure
+    memory_peak_mib: Mib
+    decode_tok_s: TokensPerSecond
+    tokens_per_check: TokensPerCheck
 
 
 class HardwareProfile(_Part):
@@ -134,7 +146,7 @@ class HardwareProfile(_Part):
     tool: Tool
     captured_on: datetime.date
     gpus: tuple[Gpu, ...] = Field(default=(), max_length=MAX_GPUS)
-    gpu_note: Figure
+    gpu_note: Words
     cpu: Cpu
     ram: Ram
     os: Os

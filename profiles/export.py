@@ -1,0 +1,88 @@
+"""A profile as the bytes that are shared: only what the schema allows, and only after the last look at every value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from twofold.profiles.errors import InvalidProfile
+from twofold.profiles.hardware import HardwareProfile
+from twofold.profiles.identity import personal_words
+from twofold.profiles.importing import MAX_BYTES, parse_profile
+from twofold.profiles.redaction import refuse_personal
+
+_OPTIONAL = ("low", "high", "n", "spread")
+
+# Kernel files that every machine has and that sources name; in words, so that no path is shared.
+_KERNEL_FILE = re.compile(r"(?<![\w./])/proc/(cpuinfo|meminfo|stat|version)\b(?!/)")
+
+
+def document_of(profile: HardwareProfile) -> dict[str, Any]:
+    """The profile as a JSON object; absent optional parts of figures are left out."""
+    compact = _compact(profile.model_dump(mode="json"))
+    assert isinstance(compact, dict)
+    return compact
+
+
+def to_bytes(document: dict[str, Any]) -> bytes:
+    """The canonical file: UTF-8, two blanks of indent, a final line break."""
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+
+def export_bytes(profile: HardwareProfile, *, words: Iterable[str] | None = None, allowed: Iterable[str] = ()) -> bytes:
+    """What `twofold profile export` writes.
+
+    `words` are the names to refuse (None: this machine's and user's), `allowed` those that the user declares harmless.
+
+    Raises:
+        UnsafeToShare: when a value could identify a person or machine.
+        InvalidProfile: when the result would not be importable.
+    """
+    document = _in_words(document_of(profile))
+    refuse_personal(document, personal_words() if words is None else words, allowed)
+    data = to_bytes(document)
+    if len(data) > MAX_BYTES:
+        raise InvalidProfile("the profile is too large to share", found=f"{len(data):,} bytes", needed=f"{MAX_BYTES:,}")
+    parse_profile(data, "the export")
+    return data
+
+
+def summary(profile: HardwareProfile) -> str:
+    """One line: what a shared profile contains."""
+    parts = [
+        f"{len(profile.gpus)} graphics card{'' if len(profile.gpus) == 1 else 's'}",
+        "processor",
+        "memory",
+        "system family",
+    ]
+    if profile.kernels:
+        parts.append(f"{len(profile.kernels)} kernel timings")
+    if profile.observed:
+        parts.append(f"{len(profile.observed)} observed runs")
+    return (
+        f"holds {', '.join(parts)} and the day of capture; "
+        "no user or host names, paths, serial numbers or addresses: it can be posted"
+    )
+
+
+def _compact(value: Any) -> Any:
+    if isinstance(value, dict):
+        is_figure = "source" in value and "by" in value
+        return {
+            key: _compact(item) for key, item in value.items() if not (is_figure and key in _OPTIONAL and item is None)
+        }
+    if isinstance(value, list):
+        return [_compact(item) for item in value]
+    return value
+
+
+def _in_words(value: Any) -> Any:
+    if isinstance(value, str):
+        return _KERNEL_FILE.sub(r"procfs \1", value)
+    if isinstance(value, dict):
+        return {key: _in_words(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_in_words(item) for item in value]
+    return value
