@@ -1,0 +1,119 @@
+"""The settings' keys, their types and ranges, and how a text from a variable or the TOML file becomes a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+KV_TYPES = ("f16", "q8_0", "q4_0")
+QUALITY_CLASSES = ("q8", "q6", "q4")
+
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
+
+
+class BadValue(ValueError):
+    """A value that a key cannot have; the text says what is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting: TOML key, variable, default (None = decided by the plan), meaning, and the reader of its values."""
+
+    name: str
+    default: Any
+    meaning: str
+    read: Callable[[Any], Any]
+
+    @property
+    def variable(self) -> str:
+        return f"TWOFOLD_{self.name.upper()}"
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in _TRUE:
+        return True
+    if isinstance(value, str) and value.strip().lower() in _FALSE:
+        return False
+    raise BadValue("true or false")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 4096 or not value.isprintable():
+        raise BadValue("text on one line")
+    return value.strip()
+
+
+def _whole(low: int, high: int) -> Callable[[Any], int]:
+    needed = f"a whole number from {low} to {high}"
+
+    def read(value: Any) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,12}\s*", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise BadValue(needed)
+        return value
+
+    return read
+
+
+def tokens(value: Any) -> int:
+    """A context size: 4096, "32K", "1M" (K = 1024, M = 1024²)."""
+    needed = 'a number of tokens from 1 to 16M, for example 8192 or "32K"'
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*([0-9]{1,9})\s*([kKmM]?)\s*", value)
+        if match is None:
+            raise BadValue(needed)
+        value = int(match.group(1)) * {"": 1, "k": 1 << 10, "m": 1 << 20}[match.group(2).lower()]
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 24:
+        raise BadValue(needed)
+    return value
+
+
+def _choice(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or value.strip().lower() not in choices:
+            raise BadValue(f"one of {', '.join(choices)}")
+        return value.strip().lower()
+
+    return read
+
+
+def quality(value: Any) -> str | float:
+    """A quality floor: a class (q8, q6, q4) or a KL divergence in nats between 0 and 10."""
+    needed = f"one of {', '.join(QUALITY_CLASSES)}, or a KL divergence above 0 and at most 10"
+    if isinstance(value, str) and value.strip().lower() in QUALITY_CLASSES:
+        return value.strip().lower()
+    try:
+        number = float(value) if not isinstance(value, bool) else -1.0
+    except (TypeError, ValueError) as error:
+        raise BadValue(needed) from error
+    if not 0 < number <= 10:
+        raise BadValue(needed)
+    return number
+
+
+KEYS = (
+    Key("default_model", "smollm2", "the model that `chat` opens without an argument", _text),
+    Key("ctx", None, "context in tokens", tokens),
+    Key("kv", None, "type of the KV cache", _choice(*KV_TYPES)),
+    Key("min_quality", None, "the quality floor of a plan", quality),
+    Key("margin_mib", 512, "memory left free per device", _whole(0, 1 << 20)),
+    Key("threads", None, "processor threads", _whole(1, 4096)),
+    Key("yes", False, "answer every question with yes", _flag),
+    Key("offline", False, "never use the network", _flag),
+    Key("history", True, "keep the history of chat inputs", _flag),
+    Key("plain", False, "plain text: no colours, boxes or Markdown", _flag),
+    Key("no_progress", False, "no progress bars", _flag),
+)
+
+# Variables that are read where they act, and have no key in the file.
+OTHER_VARIABLES = {
+    "TWOFOLD_HOME": "one folder for cache, data, state and configuration",
+    "TWOFOLD_DEBUG": "1 prints tracebacks",
+    "TWOFOLD_CPU_ISA": "lowers the instruction set of the CPU kernels: generic, avx2, avx512, avx512vbmi",
+}
