@@ -19,8 +19,8 @@ KvType = Literal["f16", "q8_0", "q4_0"]
 class Plan(BaseModel):
     """A run, decided.
 
-    Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`. Speed knobs (they never change it): the rest.
-    `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine it is empty.
+    Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`. Speed knobs (they never change it): the
+    rest. `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine it is empty.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

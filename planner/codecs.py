@@ -1,0 +1,107 @@
+"""Bytes of weights, to the byte: twofold's own codec and the GGUF types.
+
+twofold's codec is the one of `docs/checkpoint.md`: every member of a group is padded to tiles of 16 rows and to 16
+inputs, base codes take 2 bits and residual codes b bits, and each has one fp16 scale per row and scale group of 128
+inputs (the last group is shorter, and still has its scale). `copies` > 1 (experts) multiplies a member.
+"""
+
+from __future__ import annotations
+
+from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
+
+TILE_ROWS = 16
+SUB_BLOCK_INPUTS = 16
+GROUP_SIZE = 128
+MAX_MIXED_BLOCKS = 256
+F16_BYTES = 2
+F32_BYTES = 4
+
+# What llama.cpp falls back to where a row is no multiple of a K-quant's 256 weights.
+_GGUF_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL"}
+
+
+def _ceil_div(n: int, unit: int) -> int:
+    return -(-n // unit)
+
+
+def _member_bytes(member: LinearSpec, bits: int) -> int:
+    """Codes of `bits` bits and fp16 scales of one member, all its copies."""
+    tiles = _ceil_div(member.out_features, TILE_ROWS)
+    sub_blocks = _ceil_div(member.in_features, SUB_BLOCK_INPUTS)
+    scale_groups = _ceil_div(member.in_features, GROUP_SIZE)
+    codes = sub_blocks * (TILE_ROWS * SUB_BLOCK_INPUTS * bits // 8)
+    return tiles * (codes + scale_groups * TILE_ROWS * F16_BYTES) * member.copies
+
+
+def base_bytes(group: LinearGroup) -> int:
+    """The 2-bit base of a fused Linear: codes and scales."""
+    return sum(_member_bytes(member, 2) for member in group.members)
+
+
+def residual_bytes(group: LinearGroup, bits: int) -> int:
+    """The residual of a fused Linear at `bits` bits: codes and scales."""
+    return sum(_member_bytes(member, bits) for member in group.members)
+
+
+def side_bytes(group: LinearGroup, *, is_head: bool) -> int:
+    """Sign vectors (I8) and biases (F32) of a fused Linear. The head's rows are not rotated, so it has no output
+    signs.
+    """
+    total = group.in_features
+    if not is_head:
+        total += sum(member.out_features * member.copies for member in group.members)
+    if any(member.bias for member in group.members):
+        total += sum(member.out_features * member.copies for member in group.members) * F32_BYTES
+    return total
+
+
+def odd_part(n: int) -> int:
+    """m of n = m · 2^k, m odd."""
+    return n // (n & -n)
+
+
+def mixer_bytes(spec: ModelSpec) -> int:
+    """Rotation mixers (F32 [m, m]), one per distinct rotated dimension D = m · 2^k with 1 < m ≤ 256."""
+    dims: set[int] = set()
+    for group in spec.groups:
+        dims.add(group.in_features)
+        if group is not spec.head:
+            dims.update(member.out_features for member in group.members)
+    odd = [odd_part(dim) for dim in dims]
+    return sum(m * m * F32_BYTES for m in odd if 1 < m <= MAX_MIXED_BLOCKS)
+
+
+def norm_bytes(spec: ModelSpec) -> int:
+    """RMSNorm weights in fp32: two a layer (four in Gemma), the query and key head norms, and the final one."""
+    per_layer = 4 if spec.architecture.startswith("gemma") else 2
+    total = spec.hidden_size
+    for layer in spec.layers:
+        total += per_layer * spec.hidden_size
+        if spec.qk_norm and layer.n_heads:
+            total += 2 * layer.k_head_dim
+    return total * F32_BYTES
+
+
+def dense_bytes(layer: LayerSpec) -> int:
+    """Weights of a layer that stay in 16 bits (routers, small gates, convolutions)."""
+    return layer.dense_weights * F16_BYTES
+
+
+def embedding_bytes(spec: ModelSpec) -> int:
+    """The embedding table(s) in fp16: row look-ups, never in VRAM."""
+    return spec.n_embedding_weights * F16_BYTES
+
+
+def gguf_bytes(rows: int, cols: int, codec: str) -> int:
+    """A GGUF tensor [rows, cols] stored as `codec` (a GGML type name), with llama.cpp's fallback for odd row lengths.
+
+    Block sizes come from the `gguf` package's own table.
+    """
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    sizes: tuple[int, int] = GGML_QUANT_SIZES[GGMLQuantizationType[codec]]
+    block, size = sizes
+    if cols % block:
+        fallback = _GGUF_FALLBACK.get(codec, "F16")
+        return gguf_bytes(rows, cols, fallback if fallback != codec else "F16")
+    return rows * (cols // block) * size

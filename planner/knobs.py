@@ -1,0 +1,64 @@
+"""`Knobs`: one point of the space that the planner searches. A plan is knobs plus what they are expected to need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from twofold.planner.plan import KvType, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Everything that `evaluate` needs besides model and machine.
+
+    `resident` names the fused Linears whose residual is in VRAM (empty on the CPU). Quality knobs are
+    `residual_bits`, `k_type`, `v_type`; the others change speed and memory only.
+    """
+
+    device: Literal["cpu", "cuda"]
+    context_tokens: int
+    residual_bits: int
+    k_type: KvType
+    v_type: KvType
+    resident: tuple[str, ...]
+    draft_nodes: int
+    draft_depth: int
+    prefill_chunk: int
+    threads: int
+    cpu_isa: str
+
+    @property
+    def rows(self) -> int:
+        """Rows of a verify pass."""
+        return self.draft_nodes + 1
+
+    @property
+    def largest_pass(self) -> int:
+        return max(self.prefill_chunk, self.rows)
+
+    @property
+    def live_states(self) -> int:
+        """Copies of a recurrent state: the committed one, and one to replay branches in while a tree is checked."""
+        return 2 if self.draft_nodes else 1
+
+    def with_(self, **changes: object) -> Knobs:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def to_plan(self, model: str, ram_mib: float, vram_mib: float) -> Plan:
+        return Plan(
+            model=model,
+            device=self.device,
+            context_tokens=self.context_tokens,
+            residual_bits=self.residual_bits,
+            k_type=self.k_type,
+            v_type=self.v_type,
+            resident_linears=self.resident,
+            draft_nodes=self.draft_nodes,
+            draft_depth=self.draft_depth,
+            prefill_chunk=self.prefill_chunk,
+            threads=self.threads,
+            cpu_isa=self.cpu_isa,
+            expected_ram_mib=round(ram_mib, 3),
+            expected_vram_mib=round(vram_mib, 3),
+        )

@@ -1,0 +1,237 @@
+"""What llama.cpp would need for the same model: the honest alternative.
+
+VRAM = weights on the card + KV + recurrent state + an f16 attention mask (context × micro-batch × 2 B) + one layer's
+f16 scratch where the cache is quantised + a constant. The form and the constant's range come from reported peaks of
+llama.cpp on CUDA with flash attention and a micro-batch of 512. The embedding stays on the host; a tied one is there
+and on the card.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from twofold.planner import codecs
+from twofold.planner.kv import cache_bytes
+from twofold.planner.machine import CardBudget, HostBudget
+from twofold.planner.memory import CUDA_CONTEXT_MIB, MIB
+from twofold.planner.plan import KvType
+from twofold.planner.rates import GPU_EFFICIENCY, RESIDUAL_EFFICIENCY
+from twofold.profiles.figures import Figure, reasoned, unknown
+from twofold.profiles.model_spec import LayerSpec, LinearSpec, ModelSpec
+
+Quant = Literal["Q8_0", "Q6_K", "Q4_K_M"]
+QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")
+MICRO_BATCH = 512
+# Files of one name differ by mixture and version.
+WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.005, "Q6_K": 0.02, "Q4_K_M": 0.06}
+# Decode with GGUF kernels reaches a larger share of the bandwidth than a 2-bit kernel does.
+_EFFICIENCY = (GPU_EFFICIENCY[0], 0.65, 0.85)
+
+
+def _uses_more_bits(index: int, n_layers: int) -> bool:
+    """Where a _M mixture raises V and down projections to 6 bits: the first and last eighth and every third between."""
+    eighth = n_layers // 8
+    return index < eighth or index >= 7 * n_layers // 8 or (index - eighth) % 3 == 2
+
+
+def _codec(member: LinearSpec, layer: LayerSpec, n_layers: int, quant: Quant) -> str:
+    if quant != "Q4_K_M":
+        return quant
+    raised = member.name.endswith(("v_proj", "down_proj")) and _uses_more_bits(layer.index, n_layers)
+    return "Q6_K" if raised else "Q4_K"
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaWeights:
+    """Bytes on the card when all layers are, and bytes that stay on the host (the embedding)."""
+
+    card: int
+    host: int
+    per_layer: tuple[int, ...]
+
+
+def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
+    """Weight bytes of a GGUF of `spec` at `quant`, from block sizes."""
+    per_layer = []
+    for layer in spec.layers:
+        total = layer.dense_weights * codecs.F32_BYTES
+        for group in layer.groups:
+            for member in group.members:
+                codec = _codec(member, layer, spec.n_layers, quant)
+                total += codecs.gguf_bytes(member.out_features, member.in_features, codec) * member.copies
+        per_layer.append(total)
+    top = "Q6_K" if quant == "Q4_K_M" else quant
+    head = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, top)
+    table = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, "Q4_K" if quant == "Q4_K_M" else quant)
+    embedding = head if spec.tie_embeddings else table
+    embedding += spec.extra_embedding_weights * embedding // max(1, spec.vocab_size * spec.hidden_size)
+    return LlamaWeights(sum(per_layer) + head + codecs.norm_bytes(spec), embedding, tuple(per_layer))
+
+
+def _buffers(spec: ModelSpec, context_tokens: int, kv_type: KvType) -> int:
+    """Cache, state, mask and dequantisation scratch."""
+    cache = cache_bytes(spec, context_tokens, kv_type, kv_type, largest_pass=MICRO_BATCH)
+    mask = context_tokens * MICRO_BATCH * 2
+    scratch = 0
+    if kv_type != "f16":
+        scratch = max((layer.kv_values_per_token for layer in spec.layers), default=0) * 2 * context_tokens
+    return cache.total + mask + scratch
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way to run the model with llama.cpp: what it needs, whether a card holds it whole, how fast, and the
+    command.
+    """
+
+    quant: str
+    vram_mib: Figure
+    ram_mib: Figure
+    fits_card: bool | None
+    layers_on_card: int | None
+    n_layers: int
+    tok_s: Figure
+    command: str
+    note: str
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "engine": "llama.cpp",
+            "quant": self.quant,
+            "vram_mib": self.vram_mib.to_json(),
+            "ram_mib": self.ram_mib.to_json(),
+            "fits_card": self.fits_card,
+            "layers_on_card": self.layers_on_card,
+            "n_layers": self.n_layers,
+            "tok_s": self.tok_s.to_json(),
+            "command": self.command,
+            "note": self.note,
+        }
+
+
+def _command(model_flag: str, context_tokens: int, kv_type: KvType, layers: int | None) -> str:
+    layer_flag = "" if layers is None else f" -ngl {layers}"
+    return f"llama-server {model_flag} -c {context_tokens} -ctk {kv_type} -ctv {kv_type} -fa on{layer_flag}"
+
+
+def model_flag(spec: ModelSpec, quant: str) -> str:
+    """`-hf …` for a Hub model. The repository's name follows a common convention and was not looked up."""
+    return f"-hf unsloth/{spec.name.split('/')[-1]}-GGUF:{quant}"
+
+
+def _speed(card_bytes: int, host_bytes: int, card: CardBudget | None, host: HostBudget | None) -> Figure:
+    seconds = [0.0, 0.0, 0.0]
+    for n_bytes, figure, efficiency, what in (
+        (card_bytes, card.bandwidth_gb_s if card else None, _EFFICIENCY, "the card's bandwidth"),
+        (host_bytes, host.ram_read_gb_s if host else None, RESIDUAL_EFFICIENCY, "the RAM bandwidth"),
+    ):
+        if not n_bytes:
+            continue
+        if figure is None or not figure.is_known:
+            return unknown("tok/s", f"{what} is unknown")
+        seconds = [s + n_bytes / (figure.number * 1e9 * share) for s, share in zip(seconds, efficiency, strict=True)]
+    slow, likely, fast = seconds
+    return reasoned(
+        round(1 / likely, 2),
+        "tok/s",
+        "weights and cache / bandwidth, no draft",
+        low=round(1 / slow, 2),
+        high=round(1 / fast, 2),
+    )
+
+
+def alternative(
+    spec: ModelSpec,
+    quant: str,
+    weights: LlamaWeights,
+    spread: float,
+    context_tokens: int,
+    kv_type: KvType,
+    card: CardBudget | None,
+    host: HostBudget | None,
+    margin_mib: float,
+    flag: str,
+) -> Alternative:
+    """llama.cpp on `card` (all layers if they fit, else as many as do) or on the CPU."""
+    buffers = _buffers(spec, context_tokens, kv_type)
+    low, constant, high = CUDA_CONTEXT_MIB
+    total_mib = (weights.card + buffers) / MIB
+    by = f"{quant} blocks + {kv_type} cache + mask + {low:g} to {high:g} MiB"
+    vram = reasoned(
+        round(total_mib + constant, 1),
+        "MiB",
+        by,
+        low=round(total_mib + low - spread * weights.card / MIB, 1),
+        high=round(total_mib + high + spread * weights.card / MIB, 1),
+    )
+    if card is None or not card.free_mib.is_known or card.unified:
+        everything = weights.card + weights.host + buffers
+        ram = reasoned(round(everything / MIB, 1), "MiB", f"{quant} blocks + {kv_type} cache, on the CPU")
+        speed = _speed(0, weights.card, None, host)
+        command = _command(flag, context_tokens, kv_type, 0 if card is None else None)
+        return Alternative(quant, vram, ram, None, None, spec.n_layers, speed, command, "on the CPU")
+    free = card.free_mib.number
+    fits = (vram.high or 0.0) <= free - margin_mib
+    spilled = 0
+    layers = spec.n_layers
+    if not fits:
+        need = ((vram.high or 0.0) - (free - margin_mib)) * MIB
+        per_layer = sorted(weights.per_layer)
+        while spilled < need and layers > 0:
+            layers -= 1
+            spilled += per_layer[layers] + buffers // (2 * spec.n_layers)
+    ram = reasoned(
+        round((weights.host + spilled) / MIB, 1), "MiB", "embedding" + (" and layers off the card" if spilled else "")
+    )
+    speed = _speed(weights.card - min(spilled, weights.card), spilled, card, host)
+    note = "wholly in VRAM" if fits else f"{layers} of {spec.n_layers} layers in VRAM, the rest from RAM"
+    command = _command(flag, context_tokens, kv_type, 99 if fits else layers)
+    return Alternative(quant, vram, ram, fits, layers, spec.n_layers, speed, command, note)
+
+
+def alternatives(
+    spec: ModelSpec,
+    context_tokens: int,
+    kv_type: KvType,
+    card: CardBudget | None,
+    host: HostBudget | None,
+    margin_mib: float,
+) -> tuple[Alternative, ...]:
+    """Q8_0, Q6_K and Q4_K_M with llama.cpp; those wholly in VRAM first, then by quality."""
+    every = [
+        alternative(
+            spec,
+            quant,
+            llama_weights(spec, quant),
+            WEIGHTS_SPREAD[quant],
+            context_tokens,
+            kv_type,
+            card,
+            host,
+            margin_mib,
+            model_flag(spec, quant),
+        )
+        for quant in QUANTS
+    ]
+    return tuple(sorted(every, key=lambda one: not one.fits_card))
+
+
+def as_it_is(
+    spec: ModelSpec,
+    file_bytes: int,
+    path: str,
+    context_tokens: int,
+    kv_type: KvType,
+    card: CardBudget | None,
+    host: HostBudget | None,
+    margin_mib: float,
+) -> Alternative:
+    """A GGUF file as it is, with llama.cpp: the file's own size, less an untied embedding that stays on the host."""
+    table = codecs.embedding_bytes(spec) // 2
+    share = table / max(1, table + sum(m.n_weights for g in spec.groups for m in g.members))
+    on_host = int(file_bytes * share)
+    on_card = file_bytes if spec.tie_embeddings else file_bytes - on_host
+    per_layer = (on_card // max(1, spec.n_layers),) * spec.n_layers
+    weights = LlamaWeights(on_card, on_host, per_layer)
+    return alternative(spec, "as it is", weights, 0.02, context_tokens, kv_type, card, host, margin_mib, f"-m {path}")

@@ -1,0 +1,209 @@
+"""`MachineBudget`: what a plan may spend, whoever's machine it is for.
+
+Built from a `HardwareProfile` (this machine's or somebody's), or from a card's published figures plus what is stated
+about the host. Nothing is ever borrowed from the machine that runs the command: what was not stated is unknown, and
+so are the answers that need it. Several cards are several budgets, never a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from twofold.profiles.cards import CardFacts, match_driver
+from twofold.profiles.errors import InvalidOption
+from twofold.profiles.figures import Figure, reasoned, reported, unknown
+from twofold.profiles.hardware import Gpu, HardwareProfile
+
+ISA_TIERS = ("generic", "avx2", "avx512", "avx512vbmi")
+MIN_CARD_MIB = 256.0
+ALL_FREE = (
+    "all of the card's memory is taken as free; a desktop takes up to 1,850 MiB of it (--vram MIB states what is free)"
+)
+Origin = Literal["this machine", "a profile", "a card", "stated"]
+
+
+@dataclass(frozen=True, slots=True)
+class CardBudget:
+    """One card. `free_mib` is what a plan may use; `engine_reason` says why twofold's GPU kernels cannot (None = they
+    can).
+    """
+
+    name: str
+    total_mib: Figure
+    free_mib: Figure
+    bandwidth_gb_s: Figure
+    link_gb_s: Figure
+    engine_reason: str | None
+    unified: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "vram_total_mib": self.total_mib.to_json(),
+            "vram_free_mib": self.free_mib.to_json(),
+            "bandwidth_gb_s": self.bandwidth_gb_s.to_json(),
+            "link_gb_s": self.link_gb_s.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class HostBudget:
+    """RAM, processor. `isa_tier` is None where unknown; `cores` are the physical cores that this process may use."""
+
+    available_mib: Figure
+    ram_read_gb_s: Figure
+    isa_tier: str | None
+    cores: Figure
+
+    @property
+    def threads(self) -> int:
+        return max(1, int(self.cores.number)) if self.cores.is_known else 1
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "ram_available_mib": self.available_mib.to_json(),
+            "ram_read_gb_s": self.ram_read_gb_s.to_json(),
+            "isa": self.isa_tier,
+            "cores": self.cores.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MachineBudget:
+    """Cards and host. `host` is None when nothing is known about it (a card alone); `complaints` say what is
+    missing.
+    """
+
+    label: str
+    origin: Origin
+    cards: tuple[CardBudget, ...]
+    host: HostBudget | None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "label": self.label,
+            "origin": self.origin,
+            "cards": [card.to_json() for card in self.cards],
+            "host": self.host.to_json() if self.host else None,
+        }
+
+
+def best_tier(tiers: Figure) -> str | None:
+    """The widest of the kernel tiers that a profile lists; None when unknown."""
+    if not isinstance(tiers.value, list):
+        return None
+    known = [tier for tier in ISA_TIERS if tier in tiers.value]
+    return known[-1] if known else "generic"
+
+
+def usable_cores(profile: HardwareProfile) -> Figure:
+    """Physical cores within the cpuset and the CPU quota: more threads than that only wait for each other."""
+    cpu = profile.cpu
+    if not cpu.physical_cores.is_known:
+        return unknown("cores", cpu.physical_cores.by)
+    limits = [cpu.physical_cores.number]
+    limits += [figure.number for figure in (cpu.usable_cpus, cpu.quota_cpus) if figure.is_known]
+    cores = max(1, int(min(limits)))
+    return reasoned(cores, "cores", "min(physical cores, usable CPUs, CPU quota)")
+
+
+def host_of(profile: HardwareProfile) -> HostBudget:
+    """The host's budget from a profile."""
+    bandwidth = profile.ram.read_gb_s_all_cores
+    if not bandwidth.is_known:
+        bandwidth = profile.ram.read_gb_s_one_thread
+    return HostBudget(profile.ram.available_mib, bandwidth, best_tier(profile.cpu.isa_tiers), usable_cores(profile))
+
+
+def card_of(gpu: Gpu) -> CardBudget:
+    """A probed card's budget: the driver's memory, the measured link, the published bandwidth."""
+    facts = match_driver(gpu.name, gpu.vram_total_mib.number if gpu.vram_total_mib.is_known else None)
+    no_facts = f"nothing published is known about {gpu.name!r}"
+    link = gpu.pcie.h2d_gb_s
+    if not link.is_known and facts is not None:
+        link = facts.pcie_gb_s
+    unified = gpu.unified_memory.value is True
+    return CardBudget(
+        name=gpu.name,
+        total_mib=gpu.vram_total_mib,
+        free_mib=gpu.vram_free_mib,
+        bandwidth_gb_s=facts.bandwidth_gb_s if facts else unknown("GB/s", no_facts),
+        link_gb_s=link,
+        engine_reason=facts.engine_reason if facts else no_facts,
+        unified=unified,
+    )
+
+
+def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool) -> MachineBudget:
+    """The budget of a profiled machine. Somebody else's profile is advice, and says so."""
+    notes: list[str] = []
+    if not is_this_machine:
+        notes.append(f"planned for {label}: an imported profile is advice, nothing of it was measured here")
+    if not profile.complete:
+        notes.append("the profile is incomplete: some parts were skipped or failed")
+    if len(profile.gpus) > 1:
+        notes.append(f"{len(profile.gpus)} cards: each is judged alone, their memory is never added up")
+    cards = tuple(card_of(gpu) for gpu in profile.gpus)
+    return MachineBudget(
+        label, "this machine" if is_this_machine else "a profile", cards, host_of(profile), tuple(notes)
+    )
+
+
+def from_card(facts: CardFacts, *, vram_mib: float | None = None) -> MachineBudget:
+    """A card by its published figures, and no host. All of its memory counts as free unless `vram_mib` says
+    otherwise.
+    """
+    free = facts.vram_mib
+    notes: tuple[str, ...] = (ALL_FREE,)
+    if vram_mib is not None:
+        free, notes = reported(vram_mib, "MiB", "--vram"), ()
+    card = CardBudget(facts.name, facts.vram_mib, free, facts.bandwidth_gb_s, facts.pcie_gb_s, facts.engine_reason)
+    return MachineBudget(facts.name, "a card", (card,), None, notes)
+
+
+def with_host(
+    machine: MachineBudget, *, ram_mib: float | None, ram_gb_s: float | None, isa: str | None
+) -> MachineBudget:
+    """`machine` with what the user states about the host; what was not stated stays as it was, or unknown.
+
+    Raises:
+        InvalidOption: for an instruction set that is no kernel tier.
+    """
+    if ram_mib is None and ram_gb_s is None and isa is None:
+        return machine
+    if isa is not None and isa not in ISA_TIERS:
+        raise InvalidOption(
+            "the instruction set is not known", found=f"--cpu {isa}", needed=", ".join(ISA_TIERS), hint="--cpu avx2"
+        )
+    host = machine.host or HostBudget(
+        unknown("MiB", "not stated (--ram)"),
+        unknown("GB/s", "not stated (--ram-gb-s)"),
+        None,
+        unknown("cores", "not stated; 4 to 16 are assumed"),
+    )
+    if ram_mib is not None:
+        host = replace(host, available_mib=reported(ram_mib, "MiB", "--ram"))
+    if ram_gb_s is not None:
+        host = replace(host, ram_read_gb_s=reported(ram_gb_s, "GB/s", "--ram-gb-s"))
+    if isa is not None:
+        host = replace(host, isa_tier=isa)
+    return replace(machine, host=host)
+
+
+def with_vram(machine: MachineBudget, vram_mib: float) -> MachineBudget:
+    """`machine` with the free memory of every card as stated."""
+    free = reported(vram_mib, "MiB", "--vram")
+    return replace(machine, cards=tuple(replace(card, free_mib=free) for card in machine.cards))
+
+
+def card_problem(card: CardBudget) -> str | None:
+    """Why nothing can be said about this card, or None."""
+    if card.unified:
+        return f"{card.name} shares its memory with the CPU: one pool, which this version does not plan for"
+    if not card.free_mib.is_known:
+        return f"the free memory of {card.name} is unknown: {card.free_mib.by}"
+    if card.free_mib.number < MIN_CARD_MIB:
+        return f"{card.name} reports {card.free_mib.number:g} MiB free: no usable memory figure"
+    return None

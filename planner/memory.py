@@ -1,0 +1,234 @@
+"""Bytes per device for one set of knobs, term by term.
+
+Weights, KV and state are exact from metadata; what a process, a driver or a buffer pool takes is reasoned, with a
+range. On a card VRAM holds the base, the cache, the residual of the resident fused Linears and the buffers; RAM holds
+the embedding and the rest of the residual. On the CPU everything is in RAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from twofold.planner import codecs
+from twofold.planner.knobs import Knobs
+from twofold.planner.kv import cache_bytes
+from twofold.profiles.figures import Figure, reasoned
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
+
+MIB = 1 << 20
+GIB = 1 << 30
+Device = Literal["vram", "ram"]
+
+# A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and
+# context-proportional buffers are subtracted, over four NVIDIA cards without a desktop.
+CUDA_CONTEXT_MIB = (350.0, 525.0, 700.0)
+# The resident set of the CPU engine's process beside weights and cache: interpreter, numpy, tokenizer (a vocabulary of
+# 50k to 260k entries), terminal libraries. 55 MiB of it was measured without any tokenizer loaded.
+CPU_PROCESS_MIB = (70.0, 130.0, 320.0)
+# The same with torch and the host side of a CUDA context.
+CUDA_PROCESS_MIB = (700.0, 1500.0, 2600.0)
+# Prefill streams host residuals through two buffers; a fused Linear larger than one is streamed by tiles.
+STREAM_BUFFER_MIB = 64.0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One line of a device's budget: bytes with bounds, and the formula they come from. Exact where low == high."""
+
+    name: str
+    device: Device
+    bytes: int
+    low: int
+    high: int
+    by: str
+
+    @property
+    def figure(self) -> Figure:
+        return reasoned(
+            round(self.bytes / MIB, 4), "MiB", self.by, low=round(self.low / MIB, 4), high=round(self.high / MIB, 4)
+        )
+
+
+def exact(name: str, device: Device, n_bytes: int, by: str) -> Term:
+    return Term(name, device, n_bytes, n_bytes, n_bytes, by)
+
+
+def estimate(name: str, device: Device, mib: tuple[float, float, float], by: str) -> Term:
+    low, point, high = (int(value * MIB) for value in mib)
+    return Term(name, device, point, low, high, by)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """All terms of one device."""
+
+    device: Device
+    terms: tuple[Term, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(term.bytes for term in self.terms)
+
+    @property
+    def low(self) -> int:
+        return sum(term.low for term in self.terms)
+
+    @property
+    def high(self) -> int:
+        return sum(term.high for term in self.terms)
+
+    @property
+    def total_figure(self) -> Figure:
+        return reasoned(
+            round(self.total / MIB, 4),
+            "MiB",
+            "sum of the terms",
+            low=round(self.low / MIB, 4),
+            high=round(self.high / MIB, 4),
+        )
+
+    def find(self, name: str) -> Term | None:
+        return next((term for term in self.terms if term.name == name), None)
+
+    def to_json(self) -> dict[str, object]:
+        figures: dict[str, object] = {f"{term.name}_mib": term.figure.to_json() for term in self.terms}
+        return {**figures, "total_mib": self.total_figure.to_json()}
+
+
+def _residual_total(groups: Iterable[LinearGroup], bits: int) -> int:
+    return sum(codecs.residual_bytes(group, bits) for group in groups)
+
+
+def _weight_terms(spec: ModelSpec, device: Device) -> list[Term]:
+    """Base, rotation and dense weights: always where the passes are computed."""
+    base = sum(codecs.base_bytes(group) for group in spec.groups if group is not spec.head)
+    side = codecs.mixer_bytes(spec) + sum(codecs.side_bytes(group, is_head=group is spec.head) for group in spec.groups)
+    dense = sum(codecs.dense_bytes(layer) for layer in spec.layers)
+    terms = [
+        exact("base", device, base, "2-bit codes + fp16 scales per 16-row tile and 128 inputs, decoder Linears"),
+        exact("head_base", device, codecs.base_bytes(spec.head), "2-bit codes + scales of the LM head"),
+        exact("rotation", device, side, "signs (1 B), mixers and biases (4 B)"),
+        exact("norms", device, codecs.norm_bytes(spec), "RMSNorm weights in fp32"),
+    ]
+    if dense:
+        terms.append(exact("dense", device, dense, "weights kept in 16 bits (routers, gates, convolutions)"))
+    return terms
+
+
+def _cache_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
+    cache = cache_bytes(
+        spec,
+        knobs.context_tokens,
+        knobs.k_type,
+        knobs.v_type,
+        largest_pass=knobs.largest_pass,
+        live_copies=knobs.live_states,
+    )
+    kinds = f"K {knobs.k_type}, V {knobs.v_type}"
+    terms = [
+        exact(
+            "kv",
+            device,
+            cache.growing,
+            f"{cache.growing_per_token} B per token × {knobs.context_tokens} tokens ({kinds})",
+        )
+    ]
+    if cache.sliding_per_token:
+        by = f"{cache.sliding_per_token} B per token × min(context, window + {knobs.largest_pass}) tokens ({kinds})"
+        terms.append(exact("kv_sliding", device, cache.sliding, by))
+    if cache.state_per_copy:
+        by = f"{cache.state_per_copy} B per copy × {knobs.live_states} live"
+        terms.append(exact("recurrent_state", device, cache.recurrent, by))
+    if knobs.draft_nodes:
+        scratch = knobs.draft_nodes * cache.growing_per_token
+        by = f"{cache.growing_per_token} B per token × {knobs.draft_nodes} draft nodes"
+        terms.append(exact("kv_draft", device, scratch, by))
+    return terms
+
+
+def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
+    logits = exact("logits", device, knobs.rows * spec.vocab_size * 4, f"{knobs.rows} rows × {spec.vocab_size} × 4 B")
+    layer_groups = [group for group in spec.groups if group is not spec.head]
+    widest_out = max((group.out_features for group in layer_groups), default=spec.hidden_size)
+    widest_in = max((group.in_features for group in layer_groups), default=spec.hidden_size)
+    per_row = 4 * (3 * spec.hidden_size + 2 * widest_out + 2 * widest_in) + 2 * widest_in
+    mib = knobs.largest_pass * per_row / MIB
+    by = f"{knobs.largest_pass} rows × {per_row} B: stream, widest product in fp32 (base and residual), two int8 planes"
+    return [logits, estimate("activations", device, (0.5 * mib, mib, 2.0 * mib), by)]
+
+
+def _cpu_scratch(spec: ModelSpec, knobs: Knobs) -> Term:
+    heads = max((layer.n_heads for layer in spec.layers), default=1)
+    mib = knobs.threads * knobs.context_tokens * 4 / MIB
+    by = f"{knobs.threads} threads × {knobs.context_tokens} attention scores × 4 B (up to {heads} heads at a time)"
+    return estimate("attention_scratch", "ram", (mib, mib, mib * heads), by)
+
+
+def cpu_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
+    """Everything in RAM."""
+    residual = _residual_total(spec.groups, knobs.residual_bits)
+    terms = [
+        *_weight_terms(spec, "ram"),
+        exact("residual", "ram", residual, f"{knobs.residual_bits}-bit codes + fp16 scales, all Linears and the head"),
+        exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
+        *_cache_terms(spec, knobs, "ram"),
+        *_buffer_terms(spec, knobs, "ram"),
+        _cpu_scratch(spec, knobs),
+        estimate("process", "ram", CPU_PROCESS_MIB, "interpreter, numpy, tokenizer, terminal"),
+    ]
+    return DeviceMemory("ram", tuple(terms))
+
+
+def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
+    """What the card holds."""
+    resident = frozenset(knobs.resident)
+    on_card = [group for group in spec.groups if group.name in resident]
+    by = f"{knobs.residual_bits}-bit residual of {len(on_card)} of {len(spec.groups)} fused Linears"
+    terms = [
+        *_weight_terms(spec, "vram"),
+        exact("residual_resident", "vram", _residual_total(on_card, knobs.residual_bits), by),
+        *_cache_terms(spec, knobs, "vram"),
+        *_buffer_terms(spec, knobs, "vram"),
+    ]
+    if len(on_card) < len(spec.groups):
+        streaming = (2 * STREAM_BUFFER_MIB,) * 3
+        terms.append(
+            estimate(
+                "prefill_stream", "vram", streaming, f"two buffers of {STREAM_BUFFER_MIB:g} MiB for host residuals"
+            )
+        )
+    terms.append(
+        estimate(
+            "runtime", "vram", CUDA_CONTEXT_MIB, "CUDA context and constant buffers: range of reported peaks' constant"
+        )
+    )
+    return DeviceMemory("vram", tuple(terms))
+
+
+def host_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
+    """What RAM holds beside a card."""
+    resident = frozenset(knobs.resident)
+    in_ram = [group for group in spec.groups if group.name not in resident]
+    widest = max((group.in_features * 2 + group.out_features * 4 for group in in_ram), default=0)
+    residual = _residual_total(in_ram, knobs.residual_bits)
+    by = f"{knobs.residual_bits}-bit residual of {len(in_ram)} of {len(spec.groups)} fused Linears"
+    terms = [
+        exact("residual_host", "ram", residual, by),
+        exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
+        exact(
+            "exchange",
+            "ram",
+            2 * knobs.rows * widest,
+            f"two pinned buffers × {knobs.rows} rows: int8 planes, fp32 sums",
+        ),
+        estimate("process", "ram", CUDA_PROCESS_MIB, "interpreter, torch, host side of the CUDA context"),
+    ]
+    return DeviceMemory("ram", tuple(terms))
+
+
+def checkpoint_bytes(spec: ModelSpec, bits: int) -> int:
+    """Size of the twofold checkpoint on disk, tokenizer and headers aside."""
+    weights = sum(term.bytes for term in _weight_terms(spec, "ram"))
+    return weights + _residual_total(spec.groups, bits) + codecs.embedding_bytes(spec)

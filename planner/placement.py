@@ -1,0 +1,36 @@
+"""Which fused Linears keep their residual in VRAM.
+
+A residual in RAM costs its bytes at RAM speed plus one hand-off (transfer and synchronisation). With the bytes that
+fit given, the time saved per byte is highest for the Linears with the most hand-off per byte, so these go first; a
+Linear is never split.
+"""
+
+from __future__ import annotations
+
+from twofold.planner import codecs
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
+
+# Only the ratio of the two matters for the order: time of one hand-off against time of a byte from RAM or over the
+# link.
+_HANDOFF_S = 30e-6
+_RAM_BYTES_PER_S = 40e9
+_LINK_BYTES_PER_S = 12e9
+_ROWS = 17
+
+
+def _saved_per_byte(group: LinearGroup, n_bytes: int) -> float:
+    link = _ROWS * (2 * group.in_features + 4 * group.out_features) / _LINK_BYTES_PER_S
+    return (n_bytes / _RAM_BYTES_PER_S + link + _HANDOFF_S) / n_bytes
+
+
+def place(spec: ModelSpec, bits: int, budget_bytes: int) -> tuple[str, ...]:
+    """Names of the resident fused Linears, in execution order, whose residuals fit `budget_bytes` together."""
+    sized = [(group, codecs.residual_bytes(group, bits)) for group in spec.groups]
+    order = sorted(range(len(sized)), key=lambda i: (-_saved_per_byte(*sized[i]), i))
+    chosen: set[int] = set()
+    left = budget_bytes
+    for i in order:
+        if sized[i][1] <= left:
+            chosen.add(i)
+            left -= sized[i][1]
+    return tuple(sized[i][0].name for i in sorted(chosen))

@@ -1,0 +1,115 @@
+"""`FitReport`: the answer of `twofold fit`, for people (`cli`) and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twofold.planner.evaluate import Evaluation, Verdict
+from twofold.planner.host_needs import HostNeeds
+from twofold.planner.llama_cpp import Alternative
+from twofold.planner.machine import CardBudget, MachineBudget
+from twofold.planner.nearest import NearPlan
+from twofold.planner.plan import Plan
+from twofold.profiles.figures import Figure, reasoned, unknown
+
+SCHEMA_VERSION = 1
+EXIT_CODES: dict[Verdict, int] = {"fits": 0, "tight": 3, "does_not_fit": 4, "unknown": 5}
+
+
+def quality_class(plan: Plan) -> str:
+    """The class that residual width and KV type belong to: q8, q6 or q4."""
+    if plan.residual_bits >= 6 and "q4_0" not in (plan.k_type, plan.v_type):
+        return "q8"
+    if plan.residual_bits == 5 and "q4_0" not in (plan.k_type, plan.v_type):
+        return "q6"
+    return "q4"
+
+
+@dataclass(frozen=True, slots=True)
+class FitReport:
+    """Everything that `fit` found out. `others` are the machine's other cards, each judged alone."""
+
+    model: str
+    facts_source: str
+    unverified: tuple[str, ...]
+    machine: MachineBudget
+    card: CardBudget | None
+    evaluation: Evaluation
+    others: tuple[tuple[str, Evaluation], ...]
+    plan: Plan
+    runnable: bool
+    runnable_reason: str | None
+    largest_context: Figure
+    nearest: tuple[NearPlan, ...]
+    alternatives: tuple[Alternative, ...]
+    advice: str | None
+    as_is: Alternative | None
+    host_needs: HostNeeds | None
+    download_mib: Figure
+    disk_mib: Figure
+    notes: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.evaluation.verdict
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def shortfall_mib(self) -> Figure:
+        """What is missing on the device that is shortest; unknown where a free figure is."""
+        known = [device.shortfall_mib for device in self.evaluation.devices]
+        figures = [figure for figure in known if figure is not None]
+        if len(figures) < len(known) or not figures:
+            return unknown("MiB", "the free memory is unknown")
+        return max(figures, key=lambda figure: figure.number)
+
+    def _memory_json(self) -> dict[str, object]:
+        no_card = reasoned(0, "MiB", "the plan uses no card").to_json()
+        vram = self.evaluation.vram
+        return {
+            "vram": vram.to_json() if vram else {"total_mib": no_card},
+            "ram": self.evaluation.ram.to_json(),
+        }
+
+    def to_json(self) -> dict[str, object]:
+        """The document of `fit --format json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "verdict": self.verdict,
+            "runnable": self.runnable,
+            "runnable_reason": self.runnable_reason,
+            "quality": quality_class(self.plan),
+            "plan": self.plan.model_dump(mode="json"),
+            "memory": self._memory_json(),
+            "devices": [
+                {
+                    "device": device.device,
+                    "name": device.name,
+                    "verdict": device.verdict,
+                    "reason": device.reason,
+                    "free_mib": device.free_mib.to_json() if device.free_mib else None,
+                    "margin_mib": device.margin_mib,
+                    "shortfall_mib": device.shortfall_mib.to_json() if device.shortfall_mib else None,
+                }
+                for device in self.evaluation.devices
+            ],
+            "other_cards": [{"name": name, "verdict": found.verdict} for name, found in self.others],
+            "speed": self.evaluation.speed.to_json(),
+            "shortfall_mib": self.shortfall_mib.to_json(),
+            "largest_context": self.largest_context.to_json(),
+            "nearest": [plan.to_json(self.model) for plan in self.nearest],
+            "alternatives": [one.to_json() for one in self.alternatives],
+            "advice": self.advice,
+            "as_is": self.as_is.to_json() if self.as_is else None,
+            "host_needs": self.host_needs.to_json() if self.host_needs else None,
+            "download_mib": self.download_mib.to_json(),
+            "disk_mib": self.disk_mib.to_json(),
+            "machine": self.machine.to_json(),
+            "facts_source": self.facts_source,
+            "unverified": list(self.unverified),
+            "notes": list(self.notes),
+        }

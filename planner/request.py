@@ -1,0 +1,129 @@
+"""What a person asks of the planner: context, KV type, quality floor, residual width, margin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from twofold.planner.plan import KvType
+from twofold.profiles.errors import InvalidOption
+
+DEFAULT_CONTEXT = 8192
+DEFAULT_MARGIN_MIB = 512.0
+QualityClass = Literal["q8", "q6", "q4"]
+KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0", "q4_0")
+
+
+@dataclass(frozen=True, slots=True)
+class QualityFloor:
+    """The least quality that the user accepts: the fewest residual bits and the KV types that are allowed.
+
+    `note` says what is not known about the mapping.
+    """
+
+    name: str
+    min_residual_bits: int
+    kv_types: tuple[KvType, ...]
+    note: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> QualityFloor:
+        """`q8`, `q6`, `q4`, or a KL divergence in nats.
+
+        Raises:
+            InvalidOption: for anything else.
+        """
+        classes: dict[str, QualityFloor] = {
+            "q8": cls("q8", 6, ("f16", "q8_0")),
+            "q6": cls("q6", 5, ("f16", "q8_0")),
+            "q4": cls("q4", 4, ("f16", "q8_0", "q4_0")),
+        }
+        found = classes.get(text.strip().lower())
+        if found is not None:
+            return found
+        try:
+            kl = float(text)
+        except ValueError:
+            kl = -1.0
+        if not 0 < kl < 100:
+            raise InvalidOption(
+                "the quality floor is not understood",
+                found=f"--min-quality {text}",
+                needed="q8, q6, q4, or a KL divergence above 0 (for example 0.002)",
+                hint="twofold fit MODEL --min-quality q8",
+            )
+        note = (
+            f"a KL of {kl:g} cannot be turned into residual bits before this model is quantised and measured; "
+            "planned with 8 bits and an f16 cache, the strictest there is (`twofold eval` measures the KL)"
+        )
+        return cls(f"KL {kl:g}", 8, ("f16",), note)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to plan for. None means: choose.
+
+    `kv_type` is for K and V alike; `fixed_bits` is the width of a checkpoint that exists already (another one would
+    mean quantising again).
+    """
+
+    context_tokens: int | None = None
+    kv_type: KvType | None = None
+    quality: QualityFloor = QualityFloor("q8", 6, ("f16", "q8_0"))  # the class of Q8_0
+    residual_bits: int | None = None
+    fixed_bits: int | None = None
+    margin_mib: float = DEFAULT_MARGIN_MIB
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    def bits(self) -> int:
+        """The residual width to plan with: as asked, as the checkpoint has it, or the least (fastest) above the floor.
+
+        Raises:
+            InvalidOption: when the wanted width is below the quality floor or no width at all.
+        """
+        bits = self.residual_bits or self.fixed_bits or self.quality.min_residual_bits
+        if not 4 <= bits <= 8:
+            raise InvalidOption("the residual width is not possible", found=f"{bits} bits", needed="4 to 8 bits")
+        if bits < self.quality.min_residual_bits:
+            raise InvalidOption(
+                f"{bits} residual bits are below the quality floor {self.quality.name}",
+                found=f"{bits} bits",
+                needed=f"at least {self.quality.min_residual_bits} bits",
+                hint="drop --residual-bits, or lower --min-quality",
+            )
+        return bits
+
+    def kv_choices(self) -> tuple[KvType, ...]:
+        """KV types to try, best first.
+
+        Raises:
+            InvalidOption: when the wanted type is below the quality floor.
+        """
+        if self.kv_type is None:
+            return self.quality.kv_types
+        if self.kv_type not in self.quality.kv_types:
+            raise InvalidOption(
+                f"a {self.kv_type} cache is below the quality floor {self.quality.name}",
+                found=self.kv_type,
+                needed=" or ".join(self.quality.kv_types),
+                hint="drop --kv, or lower --min-quality",
+            )
+        return (self.kv_type,)
+
+
+def resolve_context(requested: int | None, model_maximum: int, model_name: str) -> int:
+    """The context to plan for.
+
+    Raises:
+        InvalidOption: when it is beyond the model's maximum.
+    """
+    if requested is None:
+        return min(DEFAULT_CONTEXT, model_maximum)
+    if requested > model_maximum:
+        raise InvalidOption(
+            f"the context is longer than {model_name} allows",
+            found=f"{requested} tokens",
+            needed=f"at most {model_maximum} tokens",
+            hint=f"--ctx {model_maximum}",
+        )
+    return requested

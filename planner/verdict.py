@@ -1,0 +1,138 @@
+"""`fit`: does this model fit that machine, what then, and what else would serve."""
+
+from __future__ import annotations
+
+from twofold.planner.evaluate import Evaluation
+from twofold.planner.host_needs import host_needs
+from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
+from twofold.planner.machine import CardBudget, MachineBudget
+from twofold.planner.memory import MIB, checkpoint_bytes
+from twofold.planner.nearest import context_figure, nearest_plans
+from twofold.planner.plan import Plan
+from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations, uses_card
+from twofold.planner.report import FitReport
+from twofold.planner.request import Request
+from twofold.profiles.errors import InvalidOption
+from twofold.profiles.figures import Figure, reasoned, unknown
+from twofold.profiles.model_spec import ModelSpec
+
+NO_GPU_ENGINE = (
+    "the plan splits the model between a card and the CPU, and this version's engine runs on the CPU only; "
+    "the figures for the card are a plan"
+)
+CPU_CACHE = "this version's CPU engine keeps its cache in f16"
+
+
+def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool, str | None]:
+    """Whether this version can run the plan, and why not. Fitting is another question."""
+    if spec.runnable_reason is not None:
+        return False, spec.runnable_reason
+    if plan.device == "cuda":
+        reason = NO_GPU_ENGINE
+        if card is not None and card.engine_reason is not None:
+            reason = f"{card.engine_reason}; {reason}"
+        return False, reason
+    if (plan.k_type, plan.v_type) != ("f16", "f16"):
+        return False, f"{CPU_CACHE}; planned here: K {plan.k_type}, V {plan.v_type}"
+    return True, None
+
+
+def _advice(verdict_card: CardBudget | None, found: tuple[Alternative, ...]) -> str | None:
+    """The honest alternative first: where Q8_0 fits the card, llama.cpp is the better choice."""
+    if verdict_card is None:
+        return None
+    whole = [one for one in found if one.fits_card]
+    if not whole:
+        return None
+    best = whole[0]
+    if best.quant == "Q8_0":
+        return f"Q8_0 fits this card: use llama.cpp: {best.command}"
+    return f"{best.quant} fits this card wholly, at lower quality than Q8_0: {best.command}"
+
+
+def _disk(spec: ModelSpec, bits: int, download_mib: Figure) -> Figure:
+    result = checkpoint_bytes(spec, bits) / MIB
+    if not download_mib.is_known:
+        return reasoned(round(result, 1), "MiB", "the quantised checkpoint alone: the size of the download is unknown")
+    return reasoned(round(result + download_mib.number, 1), "MiB", "download + quantised checkpoint")
+
+
+def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation: Evaluation) -> tuple[str, ...]:
+    notes = list(machine.notes)
+    if request.quality.note:
+        notes.append(request.quality.note)
+    if machine.host is None:
+        notes.append("the host is unknown and not judged: the verdict is about the card alone")
+    if evaluation.knobs.device == "cpu":
+        notes.append(NO_CPU_DRAFT)
+    elif not evaluation.speed.decode_tok_s.is_known:
+        notes.append(
+            "the draft's shape was chosen for a host of 8 cores with AVX-512 and 50 GB/s; state yours for another"
+        )
+    if any(member.copies > 1 for group in spec.groups for member in group.members):
+        notes.append("times count every expert as read, so real ones are shorter; memory holds all experts")
+    if spec.draft_head_weights:
+        notes.append("the model's own draft head is not used and not counted")
+    if spec.unverified:
+        notes.append("facts not seen in a file: " + "; ".join(spec.unverified))
+    return tuple(notes)
+
+
+def fit(
+    spec: ModelSpec,
+    machine: MachineBudget,
+    request: Request,
+    *,
+    download_mib: Figure | None = None,
+    gguf_path: str | None = None,
+) -> FitReport:
+    """Plan `spec` for `machine` and judge the plan at the requested context.
+
+    Args:
+        download_mib: what would have to be fetched, where known.
+        gguf_path: the model is this GGUF file; it is then also answered as it is, with llama.cpp.
+
+    Raises:
+        InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
+        UnsupportedModel: when the model's layers are not known.
+    """
+    evaluations = propose_evaluations(spec, machine, request)
+    if not evaluations:
+        raise InvalidOption("a plan for a card needs a card", found="no card", hint="twofold fit MODEL --card NAME")
+    card, evaluation = choose(evaluations)
+    plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
+    can_run, why_not = runnable(spec, plan, card)
+    largest = context_figure(spec, evaluation, card, machine, request.margin_mib)
+    most = int(largest.number) if largest.is_known else 0
+    context, kind = evaluation.knobs.context_tokens, evaluation.knobs.k_type
+    others = alternatives(spec, context, kind, card, machine.host, request.margin_mib)
+    download = download_mib or unknown("MiB", "not looked up")
+    file_bytes = spec.weights_bytes
+    return FitReport(
+        model=spec.name,
+        facts_source=spec.facts_source,
+        unverified=spec.unverified,
+        machine=machine,
+        card=card,
+        evaluation=evaluation,
+        others=tuple((other.name, found) for other, found in evaluations if other is not None and other is not card),
+        plan=plan,
+        runnable=can_run,
+        runnable_reason=why_not,
+        largest_context=largest,
+        nearest=nearest_plans(spec, evaluation, card, machine, request, most),
+        alternatives=others,
+        advice=_advice(card, others),
+        as_is=as_it_is(spec, file_bytes, gguf_path, context, kind, card, machine.host, request.margin_mib)
+        if gguf_path and file_bytes
+        else None,
+        host_needs=host_needs(spec, evaluation, card, request.margin_mib)
+        if card is not None and machine.host is None
+        else None,
+        download_mib=download,
+        disk_mib=_disk(spec, evaluation.knobs.residual_bits, download),
+        notes=_notes(spec, machine, request, evaluation),
+    )
+
+
+__all__ = ["fit", "runnable", "uses_card"]
