@@ -1,5 +1,7 @@
-"""Tokenizers, chat templates and incremental detokenisation.
+"""Tokenizers, chat templates and incremental detokenisation. Importing it loads neither `tokenizers` nor Jinja."""
 
-The modules are imported one by one (`twofold.engine.text.tokenizer`, `.chat_template`, `.detokenize`, `.thinking`),
-so that what needs only a vocabulary does not load Jinja.
-"""
+from twofold.engine.text.chat_template import ChatTemplate
+from twofold.engine.text.detokenize import Detokenizer
+from twofold.engine.text.tokenizer import Tokenizer, write_text_files
+
+__all__ = ["ChatTemplate", "Detokenizer", "Tokenizer", "write_text_files"]

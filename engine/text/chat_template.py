@@ -160,7 +160,7 @@ class _Breaker:
             return text
         parts, start = [], 0
         for found in lookalikes.finditer(text):
-            cut = found.start() + (1 if len(found[1]) > 1 else 0)
+            cut = found.start() + 1
             parts += [text[start:cut], self.mark]
             start = cut
         parts.append(text[start:])

@@ -52,14 +52,14 @@ def vocabulary_from_fields(fields: Mapping[str, Any], name: str) -> GgufVocabula
         rules = pre_tokenizer(fields.get(f"{_KEY}pre"), name)
         document = _byte_level(tokens, _strings(fields, "merges", name), rules, name)
         adds_bos = rules.adds_bos
-    elif kind == "llama":
+    elif kind == "llama" and not _is_gemma(fields):
         document = _sentencepiece(fields, tokens, types, name)
         adds_bos = True
     else:
         raise UnsupportedModel(
             f"the vocabulary of {name} cannot be used",
             found=f"tokenizer.ggml.model = {kind!r}",
-            needed="gpt2 or llama",
+            needed="gpt2, or llama outside of the Gemma family (its scores do not follow its merges)",
             hint="use the model's original folder or Hub id, which carries tokenizer.json",
         )
     document["added_tokens"] = _added_tokens(tokens, types)
@@ -75,6 +75,10 @@ def vocabulary_from_fields(fields: Mapping[str, Any], name: str) -> GgufVocabula
         generation_config={"bos_token_id": bos, "eos_token_id": sorted(set(ends))},
         chat_template=template if isinstance(template, str) else None,
     )
+
+
+def _is_gemma(fields: Mapping[str, Any]) -> bool:
+    return str(fields.get("general.architecture", "")).startswith("gemma")
 
 
 def _damaged(name: str, why: str) -> CorruptFile:
@@ -129,6 +133,8 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str], types: list[int
     if not isinstance(scores, list) or len(scores) != len(tokens):
         raise _damaged(name, "its scores are missing or not one per token")
     prefix = bool(fields.get(f"{_KEY}add_space_prefix", True))
+    listed = fields.get(f"{_KEY}merges")
+    merges = [line.split(" ", 1) for line in listed] if listed else merges_from_scores(tokens, scores, types)
     unknown = fields.get(f"{_KEY}unknown_token_id")
     if unknown is None and _UNKNOWN in types:
         unknown = types.index(_UNKNOWN)
@@ -144,7 +150,7 @@ def _sentencepiece(fields: Mapping[str, Any], tokens: list[str], types: list[int
     return _document(
         {
             "vocab": _ids(tokens),
-            "merges": merges_from_scores(tokens, scores, types),
+            "merges": merges,
             "unk_token": None if unknown is None else tokens[int(unknown)],
             "byte_fallback": _BYTE in types,
             "fuse_unk": True,

@@ -167,17 +167,17 @@ class Tokenizer:
         if mark not in text:
             return self.encode(text, allow_special=True)
         ids: list[int] = []
-        for part in self._split_special(text, mark):
+        for part in self._split_special(text):
             if isinstance(part, int):
                 ids.append(part)
             elif part := part.replace(mark, ""):
                 ids += self._encode_inside(part) if ids else self.encode(part)
         return ids
 
-    def _split_special(self, text: str, mark: str) -> Iterator[int | str]:
+    def _split_special(self, text: str) -> Iterator[int | str]:
         """Control tokens (ids) and the text between them, with the space that a token swallows on its sides."""
         longest_first = sorted(self._special, key=len, reverse=True)
-        pattern = re.compile(f"(?<!{re.escape(mark)})(?:{'|'.join(map(re.escape, longest_first))})")
+        pattern = re.compile("|".join(map(re.escape, longest_first)))
         start, swallow = 0, False
         for found in pattern.finditer(text) if longest_first else ():
             token, takes_left, takes_right = self._special[found[0]]
