@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.engine.checkpoint.config import CheckpointConfig
-from twofold.engine.checkpoint.layout import TensorLayout, expected_tensors, mix_name
+from twofold.engine.checkpoint.layout import DENSE_FILE, TensorLayout, expected_tensors, mix_name
 from twofold.engine.checkpoint.mapped import MappedTensors
 from twofold.kernels.naive.rotation import needs_mix
 from twofold.kernels.naive.split_weights import SplitWeights
@@ -106,6 +106,11 @@ class Checkpoint:
             KeyError: when the format has no such tensor for this model.
         """
         return self._files[self._layout[name].file].array(name)
+
+    def dense_weights(self) -> dict[str, NDArray[Any]]:
+        """Embedding and norms by name, as a graph asks for them."""
+        wanted = [name for name, layout in self._layout.items() if layout.file == DENSE_FILE]
+        return {name: self.dense(name) for name in wanted if name.endswith(".weight")}
 
     def _optional(self, name: str) -> NDArray[Any] | None:
         return self.dense(name) if name in self._layout else None

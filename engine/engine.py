@@ -1,0 +1,246 @@
+"""`Engine`: a checkpoint under a plan. One step is draft → verify → accept → commit.
+
+The text is `tokens`; the cache holds a prefix of it, never its last token, whose row is computed by the next step. That
+prefix is all that an operation relies on, so an interruption anywhere leaves an engine that simply continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.engine.accept import Accepted, accept
+from twofold.engine.backend import Backend, Choice, choose_backend
+from twofold.engine.checkpoint import Checkpoint
+from twofold.engine.draft import Draft, chain_length, draft_chain
+from twofold.engine.kv_cache import KvCache
+from twofold.engine.plan_check import check_plan
+from twofold.engine.recorder import record_body, record_head
+from twofold.engine.replay import PassState, Player
+from twofold.engine.sampling import SamplingParams, choose
+from twofold.engine.tape import TapeMaker
+from twofold.planner.plan import Plan
+from twofold.profiles.errors import ContextFull, EngineFailed
+
+F32 = NDArray[np.float32]
+Progress = Callable[[int, int], None]
+"""(tokens done, tokens in all)."""
+GREEDY = SamplingParams()
+_HEAD_ROWS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave. `drafted` and `accepted` count nodes; `finish` is set on the last one of a generation."""
+
+    tokens: tuple[int, ...]
+    drafted: int
+    accepted: int
+    seconds: float
+    finish: str | None = None
+    stop_token: int | None = None
+
+
+class Engine:
+    """See the module; made by `Engine.load`."""
+
+    def __init__(self, checkpoint: Checkpoint, plan: Plan, backend: Backend) -> None:
+        check_plan(plan, checkpoint.spec, checkpoint.config)
+        self.spec, self.config, self.plan, self.backend = checkpoint.spec, checkpoint.config, plan, backend
+        self.n_draft = chain_length(plan.draft_nodes, plan.draft_depth)
+        self.tokens: list[int] = []
+        self._checkpoint = checkpoint
+        self._chunk = min(plan.prefill_chunk, plan.context_tokens)
+        rows = max(self._chunk, self.n_draft + 1)
+        self._cache = KvCache(self.spec, plan.context_tokens + self.n_draft + 1, plan.k_type, plan.v_type)
+        self._state = PassState(self.spec, rows, self._cache.slots)
+        self._body = TapeMaker(record_body(self.spec), rows)
+        self._head = TapeMaker(record_head(self.spec), max(_HEAD_ROWS, self.n_draft + 1))
+        self._player = Player(
+            backend.ops, self.spec, checkpoint.weights(), checkpoint.dense_weights(), self._cache, self._state
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, plan: Plan, *, kernels: Choice = "auto") -> Engine:
+        """Open a checkpoint under a plan; weights are mapped, not read.
+
+        Raises:
+            TwofoldError: the checkpoint cannot be used, the plan does not fit it, or the kernels are missing.
+        """
+        checkpoint = Checkpoint.open(path)
+        check_plan(plan, checkpoint.spec, checkpoint.config)
+        return cls(checkpoint, plan, choose_backend(kernels, plan.threads))
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens the text may have."""
+        return self.plan.context_tokens
+
+    @property
+    def room(self) -> int:
+        """How many more tokens fit the context."""
+        return self.context_tokens - len(self.tokens)
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens at the start of the text are in the cache."""
+        return self._cache.length
+
+    def prefill(self, tokens: Sequence[int], on_progress: Progress | None = None) -> int:
+        """Make `tokens` the text and compute what the cache does not have of it; returns how many were reused.
+
+        The last token is left to the next step. After an interruption the finished chunks stay.
+
+        Raises:
+            ContextFull: more tokens than the context holds.
+            ValueError: no tokens, or one outside the vocabulary.
+        """
+        tokens = [int(token) for token in tokens]
+        self._check_tokens(tokens)
+        reused = self._common_prefix(tokens)
+        self._cache.roll_back(reused)
+        self.tokens = tokens
+        self._catch_up(on_progress)
+        return reused
+
+    def step(self, params: SamplingParams = GREEDY) -> StepResult:
+        """Continue the text by one token or more.
+
+        Raises:
+            ContextFull: there is no room. EngineFailed: the logits are not finite. ValueError: there is no text.
+        """
+        start = time.perf_counter()
+        self._check_room()
+        self._catch_up()
+        draft = draft_chain(self.tokens[-1], self.n_draft, self._base_logits)
+        logits = self._verify(draft)
+        accepted = accept(draft, lambda row, emitted: self._choose(logits[row], emitted, params))
+        emitted = self._commit(accepted)
+        return StepResult(emitted, self.n_draft, len(accepted.path) - 1, time.perf_counter() - start)
+
+    def truncate(self, n_tokens: int) -> None:
+        """Keep the first `n_tokens` of the text."""
+        if not 0 <= n_tokens <= len(self.tokens):
+            raise ValueError(f"cannot keep {n_tokens} of {len(self.tokens)} tokens")
+        self._cache.roll_back(min(self._cache.length, max(n_tokens - 1, 0)))
+        self.tokens = self.tokens[:n_tokens]
+
+    def reset(self) -> None:
+        """Forget the text."""
+        self.truncate(0)
+
+    def forward_logits(self, tokens: Sequence[int], *, use_residual: bool = True) -> F32:
+        """Logits after every token of a text of its own: fp32 [n, vocab_size]. The engine's text is forgotten.
+
+        Without the residual every product is the base's alone: the draft with its own K and V.
+
+        Raises:
+            ContextFull, ValueError: as `prefill`. EngineFailed: a logit is not finite.
+        """
+        tokens = [int(token) for token in tokens]
+        self._check_tokens(tokens)
+        self.reset()
+        logits = np.empty((len(tokens), self.spec.vocab_size), np.float32)
+        try:
+            for start in range(0, len(tokens), self._chunk):
+                chunk = tokens[start : start + self._chunk]
+                hidden = self._pass(chunk, range(-1, len(chunk) - 1), use_residual)
+                for first in range(0, len(chunk), self._head.max_rows):
+                    part = self._logits(hidden[first : first + self._head.max_rows])
+                    logits[start + first : start + first + len(part)] = part
+                self._cache.commit(range(len(chunk)))
+        finally:
+            self._cache.roll_back(0)
+        if not np.isfinite(logits).all():
+            raise EngineFailed("the model's output is not finite", found="NaN or infinity", needed="finite logits")
+        return logits
+
+    def memory_report(self) -> dict[str, int]:
+        """Bytes allocated per component; `weights_mapped` are the files behind the map."""
+        return {
+            "weights_mapped": self._checkpoint.mapped_bytes,
+            "kv_cache": self._cache.nbytes,
+            "buffers": self._body.nbytes + self._head.nbytes,
+            "tables": self._state.nbytes,
+        }
+
+    def close(self) -> None:
+        """Let go of cache, buffers and maps; the engine cannot be used afterwards."""
+        for name in ("_player", "_body", "_head", "_state", "_cache", "_checkpoint"):
+            self.__dict__.pop(name, None)
+        self.tokens = []
+
+    def _check_tokens(self, tokens: list[int]) -> None:
+        if not tokens or not 0 <= min(tokens) <= max(tokens) < self.spec.vocab_size:
+            raise ValueError(f"a text needs tokens from 0 to {self.spec.vocab_size - 1}")
+        if len(tokens) > self.context_tokens:
+            raise ContextFull(
+                "the text does not fit the context",
+                found=f"{len(tokens)} tokens",
+                needed=f"at most {self.context_tokens} tokens",
+                hint="start anew (/reset), or plan a larger context: --ctx",
+            )
+
+    def _check_room(self) -> None:
+        if not self.tokens:
+            raise ValueError("there is no text to continue: prefill first")
+        if self.room <= 0:
+            raise ContextFull(
+                "the context is full",
+                found=f"{len(self.tokens)} tokens",
+                needed=f"fewer than {self.context_tokens} tokens",
+                hint="start anew (/reset), or plan a larger context: --ctx",
+            )
+
+    def _common_prefix(self, tokens: list[int]) -> int:
+        limit = min(self._cache.length, len(tokens) - 1)
+        return next((i for i in range(limit) if tokens[i] != self.tokens[i]), limit)
+
+    def _catch_up(self, on_progress: Progress | None = None) -> None:
+        """Bring the cache to all tokens but the last, chunk by chunk."""
+        start, target = self._cache.length, len(self.tokens) - 1
+        if on_progress is not None and target > start:
+            on_progress(0, target - start)
+        while (done := self._cache.length) < target:
+            chunk = self.tokens[done : min(done + self._chunk, target)]
+            self._pass(chunk, range(-1, len(chunk) - 1))
+            self._cache.commit(range(len(chunk)))
+            if on_progress is not None:
+                on_progress(self._cache.length - start, target - start)
+
+    def _pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True, behind: int = 0) -> F32:
+        """One pass; `behind`: rows of a draft chain that count as committed. Returns the last layer's output."""
+        self._state.set(tokens, parents, self._cache.length + behind, use_residual)
+        tape = self._body.tape(len(tokens))
+        self._player.play(tape)
+        return tape.result
+
+    def _logits(self, hidden: F32) -> F32:
+        tape = self._head.tape(len(hidden))
+        assert tape.source is not None
+        np.copyto(tape.source, hidden)
+        self._player.play(tape)
+        return tape.result
+
+    def _base_logits(self, token: int, drafted: int) -> F32:
+        row: F32 = self._logits(self._pass((token,), (-1,), use_residual=False, behind=drafted))[0]
+        return row
+
+    def _verify(self, draft: Draft) -> F32:
+        return self._logits(self._pass(draft.tokens, draft.parents))
+
+    def _choose(self, logits: F32, emitted: list[int], params: SamplingParams) -> int:
+        history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()
+        return choose(logits, params, len(self.tokens) + len(emitted), history)
+
+    def _commit(self, accepted: Accepted) -> tuple[int, ...]:
+        """Append what was emitted, as far as it fits; the cache follows (if interrupted here, by catching up)."""
+        n = min(len(accepted.tokens), self.room)
+        self.tokens = [*self.tokens, *accepted.tokens[:n]]
+        self._cache.commit(accepted.path[:n])
+        return accepted.tokens[:n]

@@ -1,0 +1,41 @@
+"""Whether a plan can be run on a checkpoint by this version; a plan is followed exactly or refused."""
+
+from __future__ import annotations
+
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.planner.plan import Plan
+from twofold.profiles.errors import EngineUnavailable, InvalidOption
+from twofold.profiles.model_spec import ModelSpec
+
+
+def check_plan(plan: Plan, spec: ModelSpec, config: CheckpointConfig) -> None:
+    """Refuse what cannot be followed.
+
+    Raises:
+        EngineUnavailable: another device than the CPU, or residuals in VRAM.
+        InvalidOption: a context beyond the model's, or another residual width than the checkpoint's.
+    """
+    if plan.device != "cpu":
+        raise EngineUnavailable(
+            f"this version runs on the CPU only, the plan says {plan.device}", hint="twofold chat --device cpu"
+        )
+    if plan.resident_linears:
+        raise EngineUnavailable(
+            "this version keeps no residual in VRAM",
+            found=f"{len(plan.resident_linears)} resident Linears",
+            needed="an empty list",
+        )
+    if plan.context_tokens > spec.context_length:
+        raise InvalidOption(
+            "the plan's context is longer than the model's",
+            found=f"{plan.context_tokens} tokens",
+            needed=f"at most {spec.context_length} tokens",
+            hint=f"--ctx {spec.context_length}",
+        )
+    if plan.residual_bits != config.residual_bits:
+        raise InvalidOption(
+            "the plan wants another residual width than the checkpoint has",
+            found=f"{config.residual_bits} bits",
+            needed=f"{plan.residual_bits} bits",
+            hint=f"quantise again: twofold quantize MODEL -o DIR --bits {plan.residual_bits}",
+        )

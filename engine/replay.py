@@ -1,0 +1,155 @@
+"""Replaying a tape: each op is one kernel call on resolved arrays; what varies between replays is in `PassState`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twofold.engine.kv_cache import KvCache
+from twofold.engine.rope import RopeTable
+from twofold.engine.tape import Op, Tape
+from twofold.kernels.naive.split_weights import SplitWeights
+from twofold.profiles.model_spec import ModelSpec, RopeSpec
+
+F32 = NDArray[np.float32]
+
+
+class PassState:
+    """The small arrays that ops read: tokens, positions, parents, rotary tables, committed length.
+
+    Row r sits in slot `n_committed` + r, at one position behind its parent row (parent −1: behind the committed ones).
+    """
+
+    def __init__(self, model: ModelSpec, max_rows: int, slots: int) -> None:
+        self._tokens = np.zeros(max_rows, np.int64)
+        self._positions = np.zeros(max_rows, np.int64)
+        self._parents = np.zeros(max_rows, np.int32)
+        self._ropes: list[tuple[RopeSpec, RopeTable, F32, F32]] = []
+        for layer in model.layers:
+            if layer.rope is not None and all(layer.rope != known[0] for known in self._ropes):
+                angles = np.empty((2, max_rows, layer.rope.rotary_dim // 2), np.float32)
+                self._ropes.append((layer.rope, RopeTable(layer.rope, slots), angles[0], angles[1]))
+        self.rows, self.n_committed, self.use_residual = 0, 0, True
+
+    @property
+    def nbytes(self) -> int:
+        small = self._tokens.nbytes + self._positions.nbytes + self._parents.nbytes
+        return small + sum(table.nbytes + cos.nbytes + sin.nbytes for _, table, cos, sin in self._ropes)
+
+    @property
+    def tokens(self) -> NDArray[np.int64]:
+        return self._tokens[: self.rows]
+
+    @property
+    def positions(self) -> NDArray[np.int64]:
+        return self._positions[: self.rows]
+
+    @property
+    def parents(self) -> NDArray[np.int32]:
+        return self._parents[: self.rows]
+
+    def angles(self, rope: RopeSpec) -> tuple[F32, F32]:
+        """cos and sin of the pass's rows, [rows, rotary_dim / 2]."""
+        for known, _, cos, sin in self._ropes:
+            if known is rope or known == rope:
+                return cos[: self.rows], sin[: self.rows]
+        raise KeyError(rope)
+
+    def set(self, tokens: Sequence[int], parents: Sequence[int], n_committed: int, use_residual: bool) -> None:
+        """Describe the next pass."""
+        self.rows, self.n_committed, self.use_residual = len(tokens), n_committed, use_residual
+        self.tokens[:] = tokens
+        self.parents[:] = parents
+        for row, parent in enumerate(parents):
+            self._positions[row] = n_committed if parent < 0 else self._positions[parent] + 1
+        for _, table, cos, sin in self._ropes:
+            table.read(self.positions, cos[: self.rows], sin[: self.rows])
+
+
+class Player:
+    """Runs tapes with one set of kernels over one model's weights and cache."""
+
+    def __init__(
+        self,
+        ops: Any,
+        model: ModelSpec,
+        groups: Mapping[str, SplitWeights],
+        dense: Mapping[str, NDArray[Any]],
+        cache: KvCache,
+        state: PassState,
+    ) -> None:
+        self._ops, self._model = ops, model
+        self._groups, self._dense, self._cache, self._state = groups, dense, cache, state
+        self._run: dict[str, Callable[[Op], None]] = {
+            "embed": self._embed,
+            "rms_norm": self._rms_norm,
+            "split_linear": self._split_linear,
+            "columns": self._columns,
+            "rope": self._rope,
+            "kv_write": self._kv_write,
+            "attention": self._attention,
+            "silu_mul": self._silu_mul,
+            "add": self._add,
+        }
+
+    def play(self, tape: Tape) -> None:
+        """Compute the pass that the state describes; its rows' K and V land behind the committed positions."""
+        run = self._run
+        for op in tape.ops:
+            run[op.instruction.kind](op)
+
+    def _embed(self, op: Op) -> None:
+        assert op.output is not None
+        self._ops.embed(self._dense[str(op.instruction.weight)], self._state.tokens, out=op.output)
+        if self._model.embedding_scale is not None:
+            op.output *= np.float32(self._model.embedding_scale)
+
+    def _rms_norm(self, op: Op) -> None:
+        weight = self._dense[str(op.instruction.weight)]
+        self._ops.rms_norm(op.inputs[0], weight, self._model.rms_eps, out=op.output)
+
+    def _split_linear(self, op: Op) -> None:
+        weights = self._groups[str(op.instruction.weight)]
+        self._ops.split_linear(op.inputs[0], weights, self._state.use_residual, out=op.output)
+
+    def _columns(self, op: Op) -> None:
+        assert op.output is not None
+        start = op.instruction.start
+        np.copyto(op.output, op.inputs[0][:, start : start + op.output.shape[1]])
+
+    def _rope(self, op: Op) -> None:
+        layer = op.instruction.layer
+        assert layer is not None and layer.rope is not None
+        cos, sin = self._state.angles(layer.rope)
+        self._ops.rope(op.inputs[0], cos, sin, out=op.output)
+
+    def _kv_write(self, op: Op) -> None:
+        layer = op.instruction.layer
+        assert layer is not None
+        k, v = op.inputs
+        self._cache.layers[layer.index].write(self._state.n_committed, k, v)
+
+    def _attention(self, op: Op) -> None:
+        layer, model = op.instruction.layer, self._model
+        assert layer is not None
+        cache = self._cache.layers[layer.index]
+        scale = model.attention_scale if model.attention_scale is not None else float(layer.k_head_dim) ** -0.5
+        self._ops.attention(
+            op.inputs[0],
+            cache.k,
+            cache.v,
+            self._state.n_committed,
+            self._state.parents,
+            scale,
+            window=layer.window,
+            out=op.output,
+        )
+
+    def _silu_mul(self, op: Op) -> None:
+        self._ops.silu_mul(op.inputs[0], op.inputs[1], out=op.output)
+
+    def _add(self, op: Op) -> None:
+        self._ops.add(op.inputs[0], op.inputs[1], out=op.output)
