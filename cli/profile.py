@@ -1,12 +1,207 @@
-"""`twofold profile`."""
+"""`twofold profile`: share what was measured on a machine, and keep what others shared."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Not written yet.")
+from twofold.cli.output import err, out, print_json
+
+if TYPE_CHECKING:
+    from twofold.profiles.hardware import HardwareProfile
+    from twofold.profiles.store import Stored
+
+app = typer.Typer(no_args_is_help=True, help="Export, import, show and list machine profiles.")
+
+Format = Annotated[Literal["human", "json"], typer.Option("--format", help="A table, or one JSON document.")]
+Bandwidth = Annotated[
+    bool, typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s).")
+]
 
 
-@app.callback()
-def _root() -> None:
-    pass
+def _probe(bandwidth: bool) -> HardwareProfile:
+    from twofold.probes import probe
+
+    messages = err()
+    return probe(bandwidth=bandwidth, progress=messages.line if messages.stream.isatty() else None)
+
+
+@app.command("export")
+def export(
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Where to write it; - is standard output.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="NAME|FILE", help="Export a stored profile instead of this machine.")
+    ] = None,
+    bandwidth: Bandwidth = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact bytes and write nothing.")] = False,
+    allow_word: Annotated[
+        list[str] | None,
+        typer.Option("--allow-word", metavar="WORD", help="A user or host name that is no name in this profile."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE whatever it holds.")] = False,
+) -> None:
+    """Write a profile that can be posted in public: figures only, nothing that identifies a person or machine."""
+    from twofold.profiles.errors import InvalidOption
+    from twofold.profiles.export import export_bytes, summary
+    from twofold.profiles.store import find_profile
+
+    if file is None and not dry_run:
+        raise InvalidOption("no file was given", needed="a file, or - for standard output", hint="--dry-run shows it")
+    if file not in (None, "-") and not dry_run:
+        _refuse_to_replace(Path(str(file)), force)
+    profile = find_profile(source) if source is not None else _probe(bandwidth)
+    if source is None and bandwidth and not dry_run:
+        _keep_own(profile)
+    data = export_bytes(profile, allowed=allow_word or ())
+    if dry_run or file == "-":
+        _write_stdout(data)
+    else:
+        from twofold.profiles.files import write_atomically
+
+        write_atomically(Path(str(file)), data)
+    name = "nothing was written; the profile" if dry_run else "the profile" if file == "-" else str(file)
+    err().line(f"{name} {summary(profile)}")
+
+
+def _keep_own(profile: HardwareProfile) -> None:
+    """Keep a full probe for the next plans; exporting does not depend on it."""
+    from twofold.profiles.store import save_own
+
+    try:
+        save_own(profile)
+    except OSError as error:
+        err().warning(f"the probe could not be kept for planning: {error.strerror}")
+
+
+def _refuse_to_replace(path: Path, force: bool) -> None:
+    """An older profile may be replaced, anything else only on request."""
+    from twofold.profiles.errors import InvalidOption, InvalidProfile
+    from twofold.profiles.importing import read_profile
+
+    if force or not path.is_file():
+        return
+    try:
+        read_profile(path)
+    except InvalidProfile as error:
+        raise InvalidOption(
+            f"{path} exists and is not a profile: it is not replaced", needed="another name", hint="or pass --force"
+        ) from error
+
+
+def _write_stdout(data: bytes) -> None:
+    """The exact bytes, whatever the terminal's encoding."""
+    import sys
+
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A profile; - is standard input.")],
+    name: Annotated[str | None, typer.Option("--name", help="The name to keep it under.")] = None,
+    output_format: Format = "human",
+) -> None:
+    """Check somebody's profile and keep it for planning (`twofold fit --profile NAME`)."""
+    from twofold.profiles.importing import read_profile
+    from twofold.profiles.store import save_imported
+
+    stored = save_imported(read_profile(Path(file)), name)
+    if output_format == "json":
+        print_json({"schema_version": 1, "name": stored.name, "path": str(stored.path)})
+        return
+    err().line(f"stored as {stored.name}: {stored.path}")
+    err().line(f"hint: twofold fit MODEL --profile {stored.name}")
+
+
+@app.command("show")
+def show(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE]", help="Default: this machine, as last probed.")
+    ] = None,
+    output_format: Format = "human",
+) -> None:
+    """Show a profile, each value with where it comes from."""
+    from twofold.profiles.export import document_of
+    from twofold.profiles.store import find_profile, load_own
+
+    profile = find_profile(name) if name is not None else load_own() or _probe(bandwidth=False)
+    if output_format == "json":
+        print_json(document_of(profile))
+        return
+    _show(profile)
+
+
+def _show(profile: HardwareProfile) -> None:
+    from twofold.cli.probe import table_rows
+    from twofold.profiles.text import one_line
+
+    place = "WSL" if profile.os.wsl else profile.os.family
+    part = "" if profile.complete else ", incomplete"
+    captured = f"captured on {profile.captured_on} by twofold {one_line(profile.tool.version)}{part}"
+    title = (
+        f"{place}{' in a container' if profile.os.container else ''}, {one_line(profile.cpu.architecture)}; {captured}"
+    )
+    rows = [tuple(one_line(cell, 160) for cell in row) for row in table_rows(profile)]
+    out().table(title, ("fact", "value", "source", "by"), rows)
+    for kernel in profile.kernels:
+        figure = kernel.latency_us
+        out().line(
+            one_line(f"kernel {kernel.op} {kernel.shape} {kernel.bits} bit, {kernel.rows} rows, {kernel.isa}: ")
+            + f" {'unknown' if figure.value is None else figure.value} µs ({figure.source})"
+        )
+
+
+def _cards(profile: HardwareProfile) -> str:
+    from twofold.profiles.text import one_line
+
+    names = [one_line(gpu.name, 48) for gpu in profile.gpus]
+    counted = dict.fromkeys(names)
+    return ", ".join(name if names.count(name) == 1 else f"{names.count(name)} × {name}" for name in counted) or "none"
+
+
+def _entry(stored: Stored) -> dict[str, object]:
+    profile = stored.profile
+    if profile is None:
+        return {"name": stored.name, "path": str(stored.path), "problem": stored.problem}
+    return {
+        "name": stored.name,
+        "path": str(stored.path),
+        "cards": [gpu.name for gpu in profile.gpus],
+        "ram_total_mib": profile.ram.total_mib.to_json(),
+        "captured_on": profile.captured_on.isoformat(),
+        "complete": profile.complete,
+        "problem": None,
+    }
+
+
+def list_(output_format: Format = "human") -> None:
+    """List the stored profiles."""
+    from twofold.profiles.store import stored_profiles
+    from twofold.profiles.text import one_line
+
+    found = stored_profiles()
+    if output_format == "json":
+        print_json({"schema_version": 1, "profiles": [_entry(stored) for stored in found]})
+        return
+    if not found:
+        err().line("no profile is stored")
+        err().line("hint: twofold probe, or: twofold profile import FILE")
+        return
+    rows = []
+    for stored in found:
+        if stored.profile is None:
+            rows.append((stored.name, "unreadable", "", "", one_line(stored.problem or "", 100)))
+            continue
+        ram = stored.profile.ram.total_mib
+        memory = f"{ram.number / 1024:.0f} GiB ({ram.source})" if ram.is_known else "unknown"
+        complete = "yes" if stored.profile.complete else "no"
+        rows.append((stored.name, _cards(stored.profile), memory, str(stored.profile.captured_on), complete))
+    out().table("", ("name", "cards", "RAM", "date", "complete"), rows)
+
+
+app.command("list")(list_)
+app.command("ls", hidden=True)(list_)

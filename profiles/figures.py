@@ -7,7 +7,7 @@ and an unknown one has no value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 Source = Literal["measured", "reported", "reasoned", "unknown"]
@@ -53,9 +53,9 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object; absent optional parts are left out."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
         optional = ("low", "high", "n", "spread")
-        return {key: value for key, value in fields.items() if key not in optional or value is not None}
+        return {key: value for key, value in found.items() if key not in optional or value is not None}
 
 
 def measured(
