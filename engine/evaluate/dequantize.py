@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.kernels.naive import packing
-from twofold.kernels.naive.rotate import unrotate
+from twofold.kernels.naive.rotation import unrotate
 from twofold.kernels.naive.split_weights import SplitWeights
 
 F32 = NDArray[np.float32]
@@ -43,7 +43,7 @@ def member_weights(weights: SplitWeights, *, use_residual: bool) -> list[F32]:
         block = np.ascontiguousarray(rows[start : start + n_rows])
         if weights.output_signs is not None:
             signs = weights.output_signs[unpadded : unpadded + n_rows]
-            mix = weights.mix_out[index] if weights.mix_out is not None else None
+            mix = weights.mix_out[index] if weights.mix_out else None
             block = np.ascontiguousarray(unrotate(np.ascontiguousarray(block.T), signs, mix).T)
         members.append(block)
         unpadded += n_rows
