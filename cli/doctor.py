@@ -1,8 +1,65 @@
-"""`twofold doctor`."""
+"""`twofold doctor`: what is in order here, what is not, and what to do about it."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Literal
 
-def doctor() -> None:
-    """Not written yet."""
-    raise SystemExit(1)
+import typer
+
+from twofold.cli.output import err, out, print_json
+
+if TYPE_CHECKING:
+    from twofold.cli.doctor_checks import Check
+
+_STYLE = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def _show(checks: list[Check]) -> None:
+    sink = out()
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        sink.line(f"{check.status:<4}  {check.name:<{width}}  {check.found}", style=_STYLE[check.status])
+        if check.remedy is not None:
+            sink.line(f"      {'':<{width}}  hint: {check.remedy}")
+
+
+def _show_raw() -> None:
+    """The texts that the probes read, redacted: one JSON object of path and text, and the driver's answers."""
+    import json
+
+    from twofold.probes.raw import raw_gpus, raw_texts
+
+    print_json({"schema_version": 1, "files": raw_texts(), "nvml": json.loads(raw_gpus())})
+
+
+def doctor(
+    output_format: Annotated[Literal["human", "json"], typer.Option("--format", help="A list, or JSON.")] = "human",
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print what the kernel and the driver say, redacted, for a bug report.")
+    ] = False,
+) -> None:
+    """Check this machine and installation; each problem comes with a remedy. Exit code 1 when something fails."""
+    if raw:
+        _show_raw()
+        return
+    from twofold.cli.doctor_checks import list_settings, run_checks
+
+    checks, settings = run_checks(), list_settings()
+    is_well = all(check.status != "fail" for check in checks)
+    if output_format == "json":
+        print_json(
+            {
+                "schema_version": 1,
+                "ok": is_well,
+                "checks": [check.to_json() for check in checks],
+                "settings": [{"name": name, "value": value, "origin": origin} for name, value, origin in settings],
+            }
+        )
+    else:
+        _show(checks)
+        if settings:
+            out().line()
+            out().table("Settings", ("setting", "value", "from"), settings)
+    if not is_well:
+        err().line("something must be fixed: see the lines that begin with fail", style="red")
+        raise typer.Exit(1)

@@ -3,11 +3,36 @@
 from __future__ import annotations
 
 
+def kernels_label() -> str:
+    """The tier that the kernels use, or why none can be."""
+    from twofold.kernels.cpu import NativeMissing, native
+
+    try:
+        tier: str = native().active_tier()
+    except NativeMissing as error:
+        return f"missing: {error}"
+    except ValueError as error:
+        return str(error)
+    return tier
+
+
+def commit() -> str:
+    """The commit that the native module was built from, or `unknown`."""
+    from twofold.kernels.cpu import NativeMissing, native
+
+    try:
+        built: str = native().build_commit()
+    except NativeMissing:
+        return "unknown"
+    return built
+
+
 def version_line() -> str:
-    """`twofold 0.1.0 (kernels: <tier or why there are none>)`."""
-    from importlib.metadata import version
+    """`twofold 0.1.0 (commit abc1234, kernels: avx2)`."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    from twofold.kernels.cpu import missing_reason
-
-    reason = missing_reason()
-    return f"twofold {version('twofold')} (kernels: {'missing: ' + reason if reason else 'native'})"
+    try:
+        number = version("twofold")
+    except PackageNotFoundError:
+        number = "unknown"
+    return f"twofold {number} (commit {commit()}, kernels: {kernels_label()})"

@@ -96,7 +96,9 @@ def measure_ram(
         # One core only reaches its own instance, and filling more from one core would take seconds on a server.
         size_one = set_bytes(max((cache.size_bytes for cache in caches), default=0), available_bytes)
     except (NativeMissing, CannotMeasure) as error:
-        reason = f"the native module is missing: {error}" if isinstance(error, NativeMissing) else str(error)
+        reason = (
+            "the native module is missing: run `twofold doctor`" if isinstance(error, NativeMissing) else str(error)
+        )
         missing = unknown("GB/s", reason)
         return ram.model_copy(update={"read_gb_s_one_thread": missing, "read_gb_s_all_cores": missing})
     cpus = reading_cpus(cpu.quota_cpus)

@@ -33,7 +33,7 @@ def cuda() -> Any:
     try:
         import torch
     except ImportError as error:
-        raise NoCuda(f"torch cannot be imported: {error}") from None
+        raise NoCuda(f"torch cannot be imported ({type(error).__name__})") from None
     if torch.version.cuda is None:
         raise NoCuda("this torch build has no CUDA")
     if not torch.cuda.is_available():
@@ -148,5 +148,6 @@ def measure_link(gpu: Gpu, raw: RawGpu) -> Gpu:
     except NoCuda as error:
         return without_load(gpu, f"needs CUDA through torch: {error}")
     except (RuntimeError, AttributeError) as error:  # torch raises these for out of memory, lost devices, old versions
-        first_line = str(error).partition("\n")[0][:160]
-        return without_load(gpu, f"the copy failed: {first_line}")
+        # The message itself may hold addresses or paths, which a profile must not.
+        kind = "out of memory" if "out of memory" in str(error) else type(error).__name__
+        return without_load(gpu, f"the copy failed: {kind}")

@@ -30,15 +30,15 @@ def cpu_name(text: str) -> Figure:
     for key in ("model name", "Model", "cpu"):
         for block in blocks:
             if block.get(key):
-                return reported(" ".join(block[key].split())[:256], "", "/proc/cpuinfo")
+                return reported(" ".join(block[key].split())[:256], "", "procfs cpuinfo")
     parts = []
     for block in blocks:
         implementer, part = block.get("CPU implementer"), block.get("CPU part")
         if implementer and part:
             parts.append(_ARM_PARTS.get((implementer, part), f"implementer {implementer} part {part}"))
     if not parts:
-        return unknown("", "/proc/cpuinfo names no processor")
-    return reported(" + ".join(dict.fromkeys(parts))[:256], "", "/proc/cpuinfo, CPU implementer and part")
+        return unknown("", "procfs cpuinfo names no processor")
+    return reported(" + ".join(dict.fromkeys(parts))[:256], "", "procfs cpuinfo, CPU implementer and part")
 
 
 def usable_cpus(root: Path = SYSTEM_ROOT) -> list[int]:
@@ -85,7 +85,7 @@ def _without_proc(features: dict[str, Any] | None) -> Cpu:
 
 def _cores_part(root: Path, cores: Cores | None) -> dict[str, Any]:
     if cores is None:
-        missing = unknown("cores", "neither sysfs nor /proc/cpuinfo lists CPUs")
+        missing = unknown("cores", "neither sysfs nor procfs cpuinfo lists CPUs")
         names = ("logical_cores", "physical_cores", "performance_cores", "efficiency_cores")
         return dict.fromkeys(names, missing)
     performance, efficiency = core_kinds(root, cores)

@@ -63,11 +63,11 @@ def from_cpuinfo(text: str) -> tuple[Figure, Figure]:
     found = fields(text)
     line = found.get("flags", found.get("Features"))
     if line is None:
-        reason = "no flags in /proc/cpuinfo"
+        reason = "no flags in procfs cpuinfo"
         return unknown("", reason), unknown("", reason)
     flags = set(line.split())
     present = [name for name in RELEVANT if name in flags]
-    by = "/proc/cpuinfo, no native module to ask CPUID"
+    by = "procfs cpuinfo, no native module to ask CPUID"
     return reported(present, "", by), reported(tiers_of(flags), "", by)
 
 
@@ -77,6 +77,6 @@ def read_isa(root: Path, features: dict[str, Any] | None) -> tuple[Figure, Figur
         return from_native(features)
     text = read_text(root, "proc/cpuinfo")
     if text is None:
-        reason = "neither the native module nor /proc/cpuinfo"
+        reason = "neither the native module nor procfs cpuinfo"
         return unknown("", reason), unknown("", reason)
     return from_cpuinfo(text)

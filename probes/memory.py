@@ -12,6 +12,7 @@ from twofold.profiles.figures import Figure, reported, unknown
 from twofold.profiles.hardware import Ram
 
 MIB = 1 << 20
+_BY = "procfs meminfo"
 NOT_MEASURED = "not measured: only `twofold probe` without --no-bandwidth measures it"
 
 
@@ -71,8 +72,8 @@ def _from_proc(root: Path) -> tuple[Figure, Figure] | None:
     info = parse_meminfo(text)
     total, available = info.total_bytes, info.available_bytes
     return (
-        unknown("MiB", "no MemTotal in /proc/meminfo") if total is None else _mib(total, "/proc/meminfo"),
-        unknown("MiB", "no MemAvailable in /proc/meminfo") if available is None else _mib(available, "/proc/meminfo"),
+        unknown("MiB", "no MemTotal in procfs meminfo") if total is None else _mib(total, _BY),
+        unknown("MiB", "no MemAvailable in procfs meminfo") if available is None else _mib(available, _BY),
     )
 
 
@@ -84,7 +85,7 @@ def read_memory(root: Path = SYSTEM_ROOT) -> Ram:
     """
     pair = _from_proc(root)
     if pair is None:
-        pair = _from_psutil() if root == SYSTEM_ROOT else (unknown("MiB", "no /proc/meminfo"),) * 2
+        pair = _from_psutil() if root == SYSTEM_ROOT else (unknown("MiB", "no procfs meminfo"),) * 2
     total, available = pair
     limits = memory_limits(root)
     return Ram(

@@ -71,7 +71,7 @@ def _from_cpuinfo(root: Path) -> Cores | None:
         core_of[cpu] = cpu
         if place[0] is not None and place[1] is not None:
             core_of[cpu] = first.setdefault((place[0], place[1]), cpu)
-    return Cores(core_of, "/proc/cpuinfo") if core_of else None
+    return Cores(core_of, "procfs cpuinfo") if core_of else None
 
 
 def read_cores(root: Path) -> Cores | None:
