@@ -14,6 +14,7 @@ from twofold.engine.checkpoint.layout import expected_tensors
 from twofold.engine.checkpoint.writer import dense_of_group, finish, write_dense, write_layer
 from twofold.kernels.naive.packing import pack_base, pack_residual, pack_scales
 from twofold.kernels.naive.rotation import block_width, needs_mix
+from twofold.planner.plan import Plan
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.readers.config import spec_from_config
 
@@ -108,6 +109,38 @@ def write_random_checkpoint(folder: Path, model: dict[str, Any], config: Checkpo
     dense["model.embed_tokens.weight"] = rng.standard_normal((spec.vocab_size, spec.hidden_size)).astype(np.float16)
     write_dense(folder, dense)
     finish(folder, model, config)
+
+
+@pytest.fixture
+def tiny_config() -> dict[str, Any]:
+    """A Hugging Face configuration: 2 layers, hidden 72 = 9 · 2^3, 6 heads of 12 over 2, vocabulary 117."""
+    return dict(TINY_CONFIG)
+
+
+@pytest.fixture
+def make_plan() -> Callable[..., Plan]:
+    """A complete plan for the tiny checkpoints; keyword arguments replace fields."""
+
+    def make(**changes: Any) -> Plan:
+        fields: dict[str, Any] = {
+            "model": "tiny",
+            "device": "cpu",
+            "context_tokens": 128,
+            "residual_bits": 6,
+            "k_type": "f16",
+            "v_type": "f16",
+            "resident_linears": (),
+            "draft_nodes": 0,
+            "draft_depth": 0,
+            "prefill_chunk": 32,
+            "threads": 1,
+            "cpu_isa": "auto",
+            "expected_ram_mib": 1.0,
+            "expected_vram_mib": 0.0,
+        }
+        return Plan(**(fields | changes))
+
+    return make
 
 
 @pytest.fixture
