@@ -1,8 +1,144 @@
-"""`twofold fit`."""
+"""`twofold fit`: does it fit, how fast, what else would serve. Needs no GPU and no download beyond headers."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated
 
-def fit() -> None:
-    """Not written yet."""
-    raise SystemExit(1)
+import typer
+
+if TYPE_CHECKING:
+    from twofold.planner.machine import MachineBudget
+    from twofold.planner.report import FitReport
+    from twofold.planner.request import Request
+    from twofold.profiles.sources import ModelRef
+
+UNKNOWN_EXIT = 5
+GIB_IN_MIB = 1024.0
+
+
+def fit(
+    model: Annotated[
+        str | None, typer.Argument(help="Hub id, folder, .gguf file or alias. Without: rank known models.")
+    ] = None,
+    card: Annotated[str | None, typer.Option(help="Plan for this graphics card, by name.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Plan for the machine of this profile.")] = None,
+    ram: Annotated[str | None, typer.Option(help="Free RAM of the host in GiB.")] = None,
+    ram_gb_s: Annotated[str | None, typer.Option("--ram-gb-s", help="RAM read bandwidth of the host in GB/s.")] = None,
+    cpu: Annotated[str | None, typer.Option(help="Kernel tier of the host: generic, avx2, avx512, avx512vbmi.")] = None,
+    ctx: Annotated[str | None, typer.Option(help="Context in tokens (32K = 32768).")] = None,
+    kv: Annotated[str | None, typer.Option(help="KV cache: f16, q8_0 or q4_0.")] = None,
+    min_quality: Annotated[str | None, typer.Option(help="Quality floor: q8, q6, q4, or a KL divergence.")] = None,
+    margin: Annotated[str | None, typer.Option(help="MiB to leave free on each device (default 512).")] = None,
+    vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
+    residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
+    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+) -> None:
+    """Say whether a model fits a machine, how fast it would be, and what else would serve.
+
+    Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
+    """
+    from twofold.cli.fit_options import build_machine, build_request, check_format
+
+    check_format(output)
+    request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
+    machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
+    if model is None:
+        _rank(machine, request, output)
+        return
+    raise typer.Exit(_one(model, machine, request, context_given, explain, output))
+
+
+def _rank(machine: MachineBudget, request: Request, output: str) -> None:
+    """The shipped models on the machine, best answer first."""
+    from twofold.cli.fit_view import show_ranking
+    from twofold.cli.output import print_json
+    from twofold.planner.rank import rank_models, ranking_json
+    from twofold.profiles.readers.shipped import shipped_ids, shipped_spec
+
+    specs = [spec for spec in (shipped_spec(known) for known in shipped_ids()) if spec is not None]
+    rows = rank_models(specs, machine, request)
+    if output == "json":
+        print_json(ranking_json(rows, machine))
+    else:
+        show_ranking(rows, machine)
+
+
+def _one(model: str, machine: MachineBudget, request: Request, context_given: bool, explain: bool, output: str) -> int:
+    """One model; returns the exit code."""
+    from twofold.cli.fit_view import show_explanation, show_report
+    from twofold.cli.output import print_json
+    from twofold.profiles.errors import UnsupportedModel
+    from twofold.profiles.sources import resolve
+
+    ref = resolve(model)
+    try:
+        report = _report(ref, machine, request, context_given)
+    except UnsupportedModel as error:
+        return _cannot_estimate(model, error, output)
+    if output == "json":
+        print_json(report.to_json())
+    else:
+        show_report(report)
+        if explain:
+            show_explanation(report)
+    return report.exit_code
+
+
+def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_given: bool) -> FitReport:
+    from dataclasses import replace
+
+    from twofold.cli.fit_options import checkpoint_bits
+    from twofold.planner.memory import MIB
+    from twofold.planner.verdict import download_estimate, fit
+    from twofold.profiles.figures import reasoned
+    from twofold.profiles.sources import download_bytes, read_spec
+    from twofold.profiles.sources.aliases import ALIASES
+
+    spec = read_spec(ref)
+    if not context_given and request.context_tokens is not None:
+        request = request.with_context(min(request.context_tokens, spec.context_length))
+    if ref.kind == "checkpoint" and ref.path is not None:
+        request = replace(request, fixed_bits=checkpoint_bits(ref.path))
+    download = download_estimate(spec)
+    if ref.alias is not None or ref.path is not None:
+        here = download_bytes(ref)
+        download = replace(here, value=round(here.number / MIB, 1), unit="MiB", low=None, high=None)
+    elif ref.kind == "checkpoint":
+        download = reasoned(0, "MiB", "already on this disk")
+    return fit(
+        spec,
+        machine,
+        request,
+        download_mib=download,
+        gguf_path=str(ref.path) if ref.kind == "gguf" and ref.path is not None else None,
+        gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+    )
+
+
+def _cannot_estimate(model: str, error: Exception, output: str) -> int:
+    """An architecture whose layers are not understood is no guess: the verdict is unknown, with the reason."""
+    from twofold.cli.output import err, out, print_json
+    from twofold.profiles.errors import TwofoldError
+
+    assert isinstance(error, TwofoldError)
+    if output == "json":
+        document = {
+            "schema_version": 1,
+            "model": model,
+            "verdict": "unknown",
+            "runnable": False,
+            "runnable_reason": error.what,
+            "plan": None,
+            "memory": None,
+            "speed": None,
+            "shortfall_mib": None,
+            "nearest": [],
+            "alternatives": [],
+            "notes": [part for part in (error.found, error.needed) if part],
+        }
+        print_json(document)
+        return UNKNOWN_EXIT
+    out().line(f"UNKNOWN: cannot estimate {model}: {error.what}")
+    err().error(error)
+    return UNKNOWN_EXIT

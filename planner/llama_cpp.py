@@ -115,9 +115,15 @@ def _command(model_flag: str, context_tokens: int, kv_type: KvType, layers: int 
     return f"llama-server {model_flag} -c {context_tokens} -ctk {kv_type} -ctv {kv_type} -fa on{layer_flag}"
 
 
-def model_flag(spec: ModelSpec, quant: str) -> str:
-    """`-hf …` for a Hub model. The repository's name follows a common convention and was not looked up."""
-    return f"-hf unsloth/{spec.name.split('/')[-1]}-GGUF:{quant}"
+def model_flag(spec: ModelSpec, quant: str, repo: str | None) -> str:
+    """`-hf REPO:QUANT`, or `-m FILE` for a model that has no Hub name.
+
+    Without a known repository its name follows a common convention and was not looked up.
+    """
+    name = spec.name.split("/")[-1]
+    if repo is None and "/" in spec.name:
+        repo = f"unsloth/{name}-GGUF"
+    return f"-hf {repo}:{quant}" if repo else f"-m {name}-{quant}.gguf"
 
 
 def _speed(card_bytes: int, host_bytes: int, card: CardBudget | None, host: HostBudget | None) -> Figure:
@@ -197,6 +203,7 @@ def alternatives(
     card: CardBudget | None,
     host: HostBudget | None,
     margin_mib: float,
+    repo: str | None = None,
 ) -> tuple[Alternative, ...]:
     """Q8_0, Q6_K and Q4_K_M with llama.cpp; those wholly in VRAM first, then by quality."""
     every = [
@@ -210,7 +217,7 @@ def alternatives(
             card,
             host,
             margin_mib,
-            model_flag(spec, quant),
+            model_flag(spec, quant, repo),
         )
         for quant in QUANTS
     ]

@@ -71,8 +71,8 @@ class HostBudget:
 
 @dataclass(frozen=True, slots=True)
 class MachineBudget:
-    """Cards and host. `host` is None when nothing is known about it (a card alone); `complaints` say what is
-    missing.
+    """Cards and host. `host` is None when nothing is known about it (a card alone); `notes` are for
+    the reader.
     """
 
     label: str

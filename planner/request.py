@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from twofold.planner.plan import KvType
@@ -74,6 +74,9 @@ class Request:
     fixed_bits: int | None = None
     margin_mib: float = DEFAULT_MARGIN_MIB
     device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    def with_context(self, tokens: int) -> Request:
+        return replace(self, context_tokens=tokens)
 
     def bits(self) -> int:
         """The residual width to plan with: as asked, as the checkpoint has it, or the least (fastest) above the floor.

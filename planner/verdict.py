@@ -9,11 +9,11 @@ from twofold.planner.machine import CardBudget, MachineBudget
 from twofold.planner.memory import MIB, checkpoint_bytes
 from twofold.planner.nearest import context_figure, nearest_plans
 from twofold.planner.plan import Plan
-from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations, uses_card
+from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
 from twofold.profiles.errors import InvalidOption
-from twofold.profiles.figures import Figure, reasoned, unknown
+from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
 
 NO_GPU_ENGINE = (
@@ -50,10 +50,21 @@ def _advice(verdict_card: CardBudget | None, found: tuple[Alternative, ...]) -> 
     return f"{best.quant} fits this card wholly, at lower quality than Q8_0: {best.command}"
 
 
+def download_estimate(spec: ModelSpec) -> Figure:
+    """Size of the source weights: known, or two bytes a weight."""
+    if spec.weights_bytes is not None:
+        return reported(round(spec.weights_bytes / MIB, 1), "MiB", "size of the weight files")
+    n_weights = spec.n_decoder_weights + spec.n_embedding_weights + spec.draft_head_weights
+    if not spec.tie_embeddings:
+        n_weights += sum(member.n_weights for member in spec.head.members)
+    mib = n_weights * 2 / MIB
+    return reasoned(round(mib, 1), "MiB", "16-bit weights", low=round(mib, 1), high=round(mib * 1.1, 1))
+
+
 def _disk(spec: ModelSpec, bits: int, download_mib: Figure) -> Figure:
     result = checkpoint_bytes(spec, bits) / MIB
     if not download_mib.is_known:
-        return reasoned(round(result, 1), "MiB", "the quantised checkpoint alone: the size of the download is unknown")
+        return unknown("MiB", f"{result:,.0f} MiB for the checkpoint, and the download: {download_mib.by}")
     return reasoned(round(result + download_mib.number, 1), "MiB", "download + quantised checkpoint")
 
 
@@ -85,12 +96,14 @@ def fit(
     *,
     download_mib: Figure | None = None,
     gguf_path: str | None = None,
+    gguf_repo: str | None = None,
 ) -> FitReport:
     """Plan `spec` for `machine` and judge the plan at the requested context.
 
     Args:
-        download_mib: what would have to be fetched, where known.
+        download_mib: what would have to be fetched, where known better than from the spec.
         gguf_path: the model is this GGUF file; it is then also answered as it is, with llama.cpp.
+        gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
 
     Raises:
         InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
@@ -105,8 +118,8 @@ def fit(
     largest = context_figure(spec, evaluation, card, machine, request.margin_mib)
     most = int(largest.number) if largest.is_known else 0
     context, kind = evaluation.knobs.context_tokens, evaluation.knobs.k_type
-    others = alternatives(spec, context, kind, card, machine.host, request.margin_mib)
-    download = download_mib or unknown("MiB", "not looked up")
+    others = alternatives(spec, context, kind, card, machine.host, request.margin_mib, gguf_repo)
+    download = download_mib or download_estimate(spec)
     file_bytes = spec.weights_bytes
     return FitReport(
         model=spec.name,
@@ -133,6 +146,3 @@ def fit(
         disk_mib=_disk(spec, evaluation.knobs.residual_bits, download),
         notes=_notes(spec, machine, request, evaluation),
     )
-
-
-__all__ = ["fit", "runnable", "uses_card"]

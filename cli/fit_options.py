@@ -1,0 +1,138 @@
+"""The options of `fit`: numbers, the machine that is planned for, the request."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twofold.profiles.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from twofold.planner.machine import MachineBudget
+    from twofold.planner.request import Request
+
+MAX_GIB = 1 << 16
+MAX_GB_S = 1e5
+
+
+def check_format(output: str) -> None:
+    if output not in ("human", "json"):
+        raise InvalidOption("--format is not known", found=output, needed="human or json", hint="--format json")
+
+
+def number(text: str | None, option: str, low: float, high: float, *, suffix: str = "") -> float | None:
+    """An option's number between `low` and `high`; `suffix` letters after it are allowed (`64G`).
+
+    Raises:
+        InvalidOption: for anything else, NaN and infinity included.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text.strip().rstrip(suffix) if suffix else text)
+    except ValueError:
+        value = math.nan
+    if not low <= value <= high:
+        raise InvalidOption(f"{option} cannot be used", found=text, needed=f"a number from {low:g} to {high:g}")
+    return value
+
+
+def build_request(
+    ctx: str | None, kv: str | None, min_quality: str | None, margin: str | None, residual_bits: str | None
+) -> tuple[Request, bool]:
+    """The request, settings filled in, and whether the context came from the command line."""
+    from twofold.cli.launch_options import parse_context
+    from twofold.planner.request import KV_TYPES, QualityFloor, Request
+    from twofold.profiles.settings import get_settings
+
+    settings = get_settings()
+    kind = kv or settings.kv
+    if kind is not None and kind not in KV_TYPES:
+        raise InvalidOption("--kv is not known", found=kind, needed="f16, q8_0 or q4_0", hint="--kv f16")
+    floor = min_quality or settings.min_quality or "q8"
+    bits = number(residual_bits, "--residual-bits", 4, 8)
+    if bits is not None and bits != int(bits):
+        raise InvalidOption("--residual-bits is no whole number", found=str(residual_bits), needed="4, 5, 6, 7 or 8")
+    asked = number(margin, "--margin", 0, 1 << 20)
+    context = parse_context(ctx)
+    request = Request(
+        context_tokens=context or settings.ctx,
+        kv_type=next((one for one in KV_TYPES if one == kind), None),
+        quality=QualityFloor.parse(str(floor)),
+        residual_bits=int(bits) if bits is not None else None,
+        margin_mib=float(settings.margin_mib if asked is None else asked),
+    )
+    request.bits()
+    request.kv_choices()
+    return request, context is not None
+
+
+def build_machine(
+    card: str | None, profile: str | None, ram: str | None, ram_gb_s: str | None, cpu: str | None, vram: str | None
+) -> MachineBudget:
+    """Whose machine is planned for: a card's, a profile's, or this one.
+
+    Raises:
+        InvalidOption: contradictory or impossible options, an unknown card. InvalidProfile: a bad profile.
+    """
+    from twofold.planner.machine import from_card, from_profile, with_host, with_vram
+    from twofold.profiles.cards import find_card
+    from twofold.profiles.store import find_profile
+
+    if card is not None and profile is not None:
+        raise InvalidOption(
+            "--card and --profile name two different machines",
+            found=f"--card {card} --profile {profile}",
+            needed="one of the two",
+            hint="leave out one of them",
+        )
+    ram_gib = number(ram, "--ram", 0.1, MAX_GIB, suffix="gGiIbB")
+    bandwidth = number(ram_gb_s, "--ram-gb-s", 0.1, MAX_GB_S)
+    free = number(vram, "--vram", 1, MAX_GIB * 1024.0)
+    if card is not None:
+        machine = from_card(find_card(card), vram_mib=free)
+    elif profile is not None:
+        machine = from_profile(find_profile(profile), label=f"profile {profile}", is_this_machine=False)
+    else:
+        machine = local_machine()
+    if free is not None and card is None:
+        if not machine.cards:
+            raise InvalidOption("--vram needs a card", found="no card", hint="name one: --card NAME")
+        machine = with_vram(machine, free)
+    return with_host(machine, ram_mib=ram_gib * 1024 if ram_gib else None, ram_gb_s=bandwidth, isa=cpu)
+
+
+def local_machine() -> MachineBudget:
+    """This machine: memory and cards as they are now, bandwidths as the last `twofold probe` measured them."""
+    from twofold.planner.machine import from_profile
+    from twofold.probes import probe
+    from twofold.profiles.errors import InvalidProfile
+    from twofold.profiles.store import load_own
+
+    now = probe(bandwidth=False)
+    try:
+        last = load_own()
+    except InvalidProfile:
+        last = None
+    if last is not None:
+        speeds = {
+            "read_gb_s_one_thread": last.ram.read_gb_s_one_thread,
+            "read_gb_s_all_cores": last.ram.read_gb_s_all_cores,
+        }
+        same = [gpu.name for gpu in last.gpus] == [gpu.name for gpu in now.gpus]
+        links = [gpu.pcie for gpu in last.gpus] if same else [gpu.pcie for gpu in now.gpus]
+        gpus = tuple(gpu.model_copy(update={"pcie": pcie}) for gpu, pcie in zip(now.gpus, links, strict=True))
+        now = now.model_copy(update={"ram": now.ram.model_copy(update=speeds), "gpus": gpus, "complete": last.complete})
+    return from_profile(now, label="this machine", is_this_machine=True)
+
+
+def checkpoint_bits(path: Path) -> int | None:
+    """The residual width that a twofold checkpoint was made with, None where its config does not say."""
+    try:
+        config = json.loads((path / "config.json").read_text("utf-8"))
+        bits = config["quantization_config"]["residual"]["bits"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return bits if isinstance(bits, int) and not isinstance(bits, bool) else None

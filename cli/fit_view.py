@@ -1,0 +1,224 @@
+"""`fit` for people: the verdict as a word first, then memory, speed, and what else would serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from twofold.cli.output import Sink, err, out
+
+if TYPE_CHECKING:
+    from twofold.planner.evaluate import DeviceVerdict
+    from twofold.planner.llama_cpp import Alternative
+    from twofold.planner.machine import MachineBudget
+    from twofold.planner.memory import DeviceMemory
+    from twofold.planner.rank import RankedModel
+    from twofold.planner.report import FitReport
+    from twofold.profiles.figures import Figure
+
+BAR = 24
+WORDS = {"fits": "FITS", "tight": "TIGHT", "does_not_fit": "DOES NOT FIT", "unknown": "UNKNOWN"}
+STYLES = {"fits": "bold green", "tight": "bold yellow", "does_not_fit": "bold red", "unknown": "bold magenta"}
+
+
+def shown(figure: Figure, digits: int = 1) -> str:
+    """A figure with its range and where it comes from."""
+    if not figure.is_known:
+        return f"unknown ({figure.by})"
+    unit = f" {figure.unit}" if figure.unit else ""
+    value = f"{figure.number:,.{digits}f}"
+    if figure.source == "reasoned" and figure.low is not None and figure.high is not None and figure.low != figure.high:
+        return f"{value}{unit} ({figure.low:,.{digits}f} to {figure.high:,.{digits}f}, reasoned)"
+    return f"{value}{unit} ({figure.source})"
+
+
+def short(figure: Figure, digits: int = 1) -> str:
+    """`low–high` for tables."""
+    if not figure.is_known:
+        return "unknown"
+    if figure.low is not None and figure.high is not None and figure.low != figure.high:
+        return f"{figure.low:,.{digits}f}–{figure.high:,.{digits}f}"
+    return f"{figure.number:,.{digits}f}"
+
+
+def _bar(share: float) -> str:
+    filled = max(0, min(BAR, round(share * BAR)))
+    return "█" * filled + "░" * (BAR - filled)
+
+
+def _headline(report: FitReport) -> str:
+    where = report.card.name if report.card else report.machine.label
+    if report.card and report.machine.origin == "this machine":
+        where = f"{report.card.name} (this machine)"
+    word = WORDS[report.verdict]
+    tail = "" if report.runnable else ", but this version cannot run it" if report.verdict in ("fits", "tight") else ""
+    return f"{word}{tail}: {report.model} on {where}"
+
+
+def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, title: str) -> None:
+    whole = memory.total
+    if device is not None and device.free_mib is not None and device.free_mib.is_known:
+        whole = max(whole, int(device.free_mib.number * (1 << 20)))
+    rows = []
+    for term in memory.terms:
+        note = "exact" if term.low == term.high else f"{term.low / 2**20:,.0f} to {term.high / 2**20:,.0f}"
+        rows.append((term.name, f"{term.bytes / 2**20:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
+    total = f"{memory.low / 2**20:,.0f} to {memory.high / 2**20:,.0f}"
+    rows.append(("total", f"{memory.total / 2**20:,.1f}", total, _bar(memory.total / whole if whole else 0.0)))
+    sink.table(title, ("term", "MiB", "range", "of what is free"), rows)
+
+
+def _memory(sink: Sink, report: FitReport) -> None:
+    by_device = {device.device: device for device in report.evaluation.devices}
+    if report.evaluation.vram is not None:
+        name = report.card.name if report.card else "card"
+        _device(sink, report.evaluation.vram, by_device.get("vram"), f"VRAM of {name}")
+    judged = by_device.get("ram")
+    title = "RAM" if judged is not None else "RAM that the host needs (not judged: the host is unknown)"
+    _device(sink, report.evaluation.ram, judged, title)
+
+
+def _plan(sink: Sink, report: FitReport) -> None:
+    from twofold.planner.report import quality_class
+
+    plan = report.plan
+    words = [
+        f"context {plan.context_tokens}",
+        f"{plan.residual_bits}-bit residual",
+        f"KV {plan.k_type}",
+        f"quality class {quality_class(plan)}",
+    ]
+    if plan.device == "cuda":
+        words.append(f"{len(plan.resident_linears)} residuals in VRAM")
+        words.append(f"draft tree of {plan.draft_nodes}" if plan.draft_nodes else "no draft")
+    else:
+        words.append(f"{plan.threads} threads, {plan.cpu_isa}")
+    sink.line(f"plan:  {', '.join(words)}")
+
+
+def _speed(sink: Sink, report: FitReport) -> None:
+    speed = report.evaluation.speed
+    sink.line(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
+    if speed.tokens_per_check.number > 1:
+        sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
+    sink.line(f"       first token after 1K: {shown(speed.ttft_1k_s)}; after 8K: {shown(speed.ttft_8k_s)}")
+
+
+def _host(sink: Sink, report: FitReport) -> None:
+    needs = report.host_needs
+    if needs is None:
+        return
+    sink.line(f"the host must have: {shown(needs.ram_mib, 0)} of free RAM; instruction set: {needs.isa}")
+    for target, figure in needs.ram_gb_s:
+        sink.line(f"  for {target:g} tok/s: RAM that reads {shown(figure)}")
+    for gb_s, figure in needs.tok_s_at:
+        sink.line(f"  with {gb_s:g} GB/s: {shown(figure)}")
+
+
+def _others(sink: Sink, report: FitReport) -> None:
+    for near in report.nearest:
+        needed = near.evaluation.vram_mib or near.evaluation.ram_mib
+        sink.line(f"fits instead: {near.change}: {near.options}  ({needed:,.0f} MiB)")
+    if report.verdict in ("tight", "does_not_fit"):
+        sink.line(f"missing: {shown(report.shortfall_mib, 0)}")
+        if not report.nearest:
+            sink.line("no plan at this quality floor fits: a smaller model, or --min-quality q6 or q4")
+    sink.line(f"largest context that fits: {shown(report.largest_context, 0)}")
+    for name, other in report.others:
+        sink.line(f"{name}, alone: {WORDS[other.verdict]}")
+    sink.line(f"download: {shown(report.download_mib, 0)}; disk: {shown(report.disk_mib, 0)}")
+    if report.as_is is not None:
+        sink.line(f"the file as it is, with llama.cpp: {_need(report.as_is)}: {report.as_is.command}")
+        sink.line("above: the same model requantised by twofold")
+    _alternatives(sink, report.alternatives)
+    if report.advice is not None:
+        sink.line(f"advice: {report.advice}", style="bold")
+
+
+def _need(one: Alternative) -> str:
+    place = f"{short(one.vram_mib, 0)} MiB of VRAM, {one.note}" if one.fits_card is not None else one.note
+    return f"{place}, {short(one.tok_s)} tok/s"
+
+
+def _alternatives(sink: Sink, found: Sequence[Alternative]) -> None:
+    sink.line("with llama.cpp (repository names follow a convention and were not looked up):")
+    for one in found:
+        sink.line(f"  {one.quant}: {_need(one)}")
+        sink.line(f"    {one.command}")
+
+
+def show_report(report: FitReport) -> None:
+    """The whole answer on stdout, notes and hint on stderr."""
+    sink, notes = out(), err()
+    sink.line(_headline(report), style=STYLES[report.verdict])
+    for device in report.evaluation.devices:
+        sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
+    if report.runnable:
+        sink.line("this version can run it")
+    else:
+        sink.line(f"this version cannot run it: {report.runnable_reason}")
+    _plan(sink, report)
+    _memory(sink, report)
+    _speed(sink, report)
+    _host(sink, report)
+    _others(sink, report)
+    for note in report.notes:
+        notes.line(f"note: {note}")
+    if report.runnable and report.verdict in ("fits", "tight"):
+        notes.line(f"hint: twofold chat {report.model}", style="cyan")
+    elif report.nearest:
+        notes.line(f"hint: twofold fit {report.model} {report.nearest[0].options}", style="cyan")
+    elif not report.evaluation.speed.decode_tok_s.is_known and report.machine.origin == "this machine":
+        notes.line("hint: twofold probe", style="cyan")
+
+
+def show_explanation(report: FitReport) -> None:
+    """Each term: value, formula, provenance."""
+    sink = out()
+    sink.line("")
+    sink.line(f"facts of the model: {report.facts_source}")
+    for memory in (report.evaluation.vram, report.evaluation.ram):
+        if memory is None:
+            continue
+        rows = [(term.name, shown(term.figure, 3), term.by) for term in memory.terms]
+        rows.append(("total", shown(memory.total_figure, 3), "sum of the terms"))
+        sink.table(f"terms of {memory.device.upper()}", ("term", "value", "formula"), rows)
+    speed = report.evaluation.speed
+    rows = []
+    for name in speed.__dataclass_fields__:
+        figure = getattr(speed, name)
+        rows.append((name, shown(figure, 3), figure.by))
+    sink.table("terms of speed", ("term", "value", "formula"), rows)
+    given = []
+    for card in report.machine.cards:
+        given += [(f"{card.name}: VRAM free", card.free_mib), (f"{card.name}: bandwidth", card.bandwidth_gb_s)]
+        given.append((f"{card.name}: link", card.link_gb_s))
+    if report.machine.host is not None:
+        given += [("RAM free", report.machine.host.available_mib), ("RAM read", report.machine.host.ram_read_gb_s)]
+        given.append(("cores", report.machine.host.cores))
+    sink.table("what is known of the machine", ("what", "value", "from"), [(n, shown(f, 2), f.by) for n, f in given])
+
+
+def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
+    """The known models as a table, and the best one that runs as a hint."""
+    sink, notes = out(), err()
+    table = [
+        (
+            row.model,
+            WORDS[row.verdict].lower(),
+            "yes" if row.runnable else "no",
+            row.quality,
+            short(row.evaluation.speed.decode_tok_s),
+            short(row.evaluation.speed.ttft_1k_s),
+            short(row.download_mib, 0),
+        )
+        for row in rows
+    ]
+    columns = ("model", "verdict", "runs", "quality", "tok/s", "first token after 1K, s", "download, MiB")
+    sink.table(f"known models on {machine.label}", columns, table)
+    for note in machine.notes:
+        notes.line(f"note: {note}")
+    notes.line("note: ranges are reasoned from bytes and bandwidths; 'runs' says whether this version can run the plan")
+    best = next((row for row in rows if row.runnable and row.verdict == "fits"), None)
+    if best is not None:
+        notes.line(f"hint: twofold chat {best.model}", style="cyan")

@@ -1,0 +1,91 @@
+"""The known models on one machine: which fit, at what quality, how fast, what has to be fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from twofold.planner.evaluate import Evaluation, Verdict
+from twofold.planner.machine import MachineBudget
+from twofold.planner.plan import Plan
+from twofold.planner.propose import choose, propose_evaluations
+from twofold.planner.report import SCHEMA_VERSION, quality_class
+from twofold.planner.request import Request
+from twofold.planner.verdict import download_estimate, runnable
+from twofold.profiles.figures import Figure
+from twofold.profiles.model_spec import ModelSpec
+
+USABLE_TOK_S = 3.0
+_ORDER: dict[Verdict, int] = {"fits": 0, "tight": 1, "unknown": 2, "does_not_fit": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class RankedModel:
+    """One known model on the machine."""
+
+    model: str
+    verdict: Verdict
+    runnable: bool
+    runnable_reason: str | None
+    quality: str
+    plan: Plan
+    evaluation: Evaluation
+    download_mib: Figure
+    n_weights: int
+
+    def to_json(self) -> dict[str, object]:
+        speed = self.evaluation.speed
+        return {
+            "model": self.model,
+            "verdict": self.verdict,
+            "runnable": self.runnable,
+            "runnable_reason": self.runnable_reason,
+            "quality": self.quality,
+            "decode_tok_s": speed.decode_tok_s.to_json(),
+            "ttft_1k_s": speed.ttft_1k_s.to_json(),
+            "ram_mib": self.evaluation.ram.total_figure.to_json(),
+            "vram_mib": self.evaluation.vram.total_figure.to_json() if self.evaluation.vram else None,
+            "download_mib": self.download_mib.to_json(),
+            "plan": self.plan.model_dump(mode="json"),
+        }
+
+
+def _order(row: RankedModel) -> tuple[int, bool, bool, int]:
+    """Fitting first, then what this version runs, then usable speeds, then the larger model."""
+    speed = row.evaluation.speed.decode_tok_s
+    slow = speed.is_known and speed.number < USABLE_TOK_S
+    return _ORDER[row.verdict], not row.runnable, slow, -row.n_weights
+
+
+def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Request) -> tuple[RankedModel, ...]:
+    """Every model judged on `machine`, the best answer first. A context beyond a model's own is cut to it."""
+    rows = []
+    for spec in specs:
+        context = request.context_tokens
+        fitted = request if context is None else request.with_context(min(context, spec.context_length))
+        card, evaluation = choose(propose_evaluations(spec, machine, fitted))
+        plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
+        can_run, why_not = runnable(spec, plan, card)
+        rows.append(
+            RankedModel(
+                model=spec.name,
+                verdict=evaluation.verdict,
+                runnable=can_run,
+                runnable_reason=why_not,
+                quality=quality_class(plan),
+                plan=plan,
+                evaluation=evaluation,
+                download_mib=download_estimate(spec),
+                n_weights=spec.n_decoder_weights,
+            )
+        )
+    return tuple(sorted(rows, key=_order))
+
+
+def ranking_json(rows: Sequence[RankedModel], machine: MachineBudget) -> dict[str, object]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "machine": machine.to_json(),
+        "models": [row.to_json() for row in rows],
+        "notes": list(machine.notes),
+    }
