@@ -1,11 +1,13 @@
 """Native CPU implementation of the kernels, with the reason where it is missing.
 
 `native()` returns the compiled module or raises `NativeMissing`; `missing_reason()` says why without raising.
-Importing this package never fails, so planning works on machines without a compiler.
+Importing this package never fails, so planning works on machines without a compiler; only with TWOFOLD_REQUIRE_NATIVE=1
+in the environment (CI) is a missing module an ImportError.
 """
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 
 _module: ModuleType | None = None
@@ -16,6 +18,8 @@ try:
 
     _module = _cpu
 except ImportError as error:  # a pure-Python wheel, or a binary for another interpreter or libc
+    if os.environ.get("TWOFOLD_REQUIRE_NATIVE") == "1":
+        raise
     _reason = str(error)
 
 

@@ -26,4 +26,5 @@ def exp(x: F32) -> F32:
     p = np.full_like(r, COEFFICIENTS[0])
     for c in COEFFICIENTS[1:]:
         p = p * r + c
-    return p * ((k.astype(np.int32) + 127) << 23).view(np.float32)
+    scaled: F32 = p * ((k.astype(np.int32) + 127) << 23).view(np.float32)
+    return scaled

@@ -1,0 +1,185 @@
+"""All operations, native: the signatures and the results, to the bit, of `twofold.kernels.naive.ops`.
+
+Importing this module loads the compiled module and raises `NativeMissing` where there is none.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from twofold.kernels.cpu import native
+from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
+from twofold.kernels.naive.rope import rope_tables
+from twofold.kernels.naive.split_weights import SplitWeights
+
+__all__ = [
+    "SplitWeights",
+    "add",
+    "argmax",
+    "attention",
+    "embed",
+    "rms_norm",
+    "rope",
+    "rope_tables",
+    "silu_mul",
+    "split_linear",
+]
+
+_cpu = native()
+_EXCHANGE = {"float32": 0, "float16": 1, "bfloat16": 2}
+_bound: WeakKeyDictionary[SplitWeights, object] = WeakKeyDictionary()
+
+
+def split_linear(x: F32, weights: SplitWeights, use_residual: bool, *, out: F32 | None = None) -> F32:
+    """fp32 [rows, in_features] to [rows, sum of member rows]: base and residual (verify), or the base alone (draft)."""
+    check(x, np.float32, (None, weights.in_features), "x")
+    y = _output(out, (x.shape[0], weights.out_features))
+    bound = _bound.get(weights)
+    if bound is None:
+        bound = _bound[weights] = _bind(weights)
+    bound(np.ascontiguousarray(x), use_residual, y)  # type: ignore[operator]
+    return y
+
+
+def rms_norm(x: F32, weight: F32, eps: float, *, out: F32 | None = None) -> F32:
+    """(x * r) * weight with r = 1 / sqrt(Sum16(x*x) / n + eps): fp32 [..., n] and weight [n] to [..., n]."""
+    check(weight, np.float32, (x.shape[-1],), "weight")
+    check(x, np.float32, x.shape, "x")
+    y = _output(out, x.shape)
+    rows = (-1, x.shape[-1])
+    _cpu.rms_norm(np.ascontiguousarray(x).reshape(rows), np.ascontiguousarray(weight), eps, y.reshape(rows))
+    return y
+
+
+def rope(x: F32, cos: F32, sin: F32, *, out: F32 | None = None) -> F32:
+    """Rotate each head of fp32 [rows, heads, D] by its row's angles: cos and sin [rows, R / 2], R <= D; `out` is not x."""
+    check(x, np.float32, (None, None, None), "x")
+    half = cos.shape[-1]
+    if 2 * half > x.shape[2]:
+        raise ValueError(f"{2 * half} rotary dimensions do not fit heads of {x.shape[2]}")
+    check(cos, np.float32, (x.shape[0], half), "cos")
+    check(sin, np.float32, (x.shape[0], half), "sin")
+    y = _output(out, x.shape)
+    _cpu.rope(np.ascontiguousarray(x), np.ascontiguousarray(cos), np.ascontiguousarray(sin), y)
+    return y
+
+
+def silu_mul(gate: F32, up: F32, *, out: F32 | None = None) -> F32:
+    """silu(gate) * up, fp32 of any one shape."""
+    check(gate, np.float32, gate.shape, "gate")
+    check(up, np.float32, gate.shape, "up")
+    y = _output(out, gate.shape)
+    _cpu.silu_mul(_flat(gate), _flat(up), y.reshape(-1))
+    return y
+
+
+def add(x: F32, y: F32, *, out: F32 | None = None) -> F32:
+    """x + y, fp32 of any one shape; `out` may be x or y."""
+    check(x, np.float32, x.shape, "x")
+    check(y, np.float32, x.shape, "y")
+    total = _output(out, x.shape)
+    _cpu.add(_flat(x), _flat(y), total.reshape(-1))
+    return total
+
+
+def argmax(logits: F32) -> I64:
+    """The id of each row's largest logit, the lowest id among equals: fp32 [rows, vocab] to int64 [rows].
+
+    Raises:
+        ValueError: when a logit is NaN, naming the first such row.
+    """
+    check(logits, np.float32, (None, None), "logits")
+    best = np.empty(logits.shape[0], np.int64)
+    _cpu.argmax(np.ascontiguousarray(logits), best)
+    return best
+
+
+def embed(table: F16, tokens: I64, *, out: F32 | None = None) -> F32:
+    """Rows of fp16 [vocab, hidden] for int64 tokens [rows], as fp32 [rows, hidden].
+
+    Raises:
+        ValueError: when a token is outside the vocabulary.
+    """
+    check(table, np.float16, (None, None), "table")
+    check(tokens, np.int64, (None,), "tokens")
+    y = _output(out, (tokens.shape[0], table.shape[1]))
+    _cpu.embed(_contiguous(table, "table").view(np.uint16), np.ascontiguousarray(tokens), y)
+    return y
+
+
+def attention(
+    q: F32,
+    k_cache: F16,
+    v_cache: F16,
+    n_committed: int,
+    parents: I32,
+    scale: float,
+    *,
+    window: int | None = None,
+    out: F32 | None = None,
+) -> F32:
+    """Attend from each row of a pass to what is in the cache: see `twofold.kernels.naive.attention.attention`."""
+    check(q, np.float32, (None, None, None), "q")
+    rows, heads, dim = q.shape
+    check(k_cache, np.float16, (None, None, dim), "k_cache")
+    check(v_cache, np.float16, (*k_cache.shape[:2], None), "v_cache")
+    check(parents, np.int32, (rows,), "parents")
+    if window is not None and window < 1:
+        raise ValueError(f"a window is at least one position, got {window}")
+    y = _output(out, (rows, heads, v_cache.shape[2]))
+    keys, values = _contiguous(k_cache, "k_cache").view(np.uint16), _contiguous(v_cache, "v_cache").view(np.uint16)
+    _cpu.attention(
+        np.ascontiguousarray(q), keys, values, n_committed, np.ascontiguousarray(parents), scale, window or 0, y
+    )
+    return y
+
+
+def _output(out: F32 | None, shape: tuple[int, ...]) -> F32:
+    if out is None:
+        return np.empty(shape, np.float32)
+    check(out, np.float32, shape, "out")
+    if not out.flags.c_contiguous:
+        raise ValueError("out must be contiguous")
+    return out
+
+
+def _flat(x: F32) -> F32:
+    return np.ascontiguousarray(x).reshape(-1)
+
+
+def _contiguous(array: Array, name: str) -> Array:
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be contiguous: copying it for every call would be slow")
+    return array
+
+
+def _bind(weights: SplitWeights) -> object:
+    def half_bits(scales: F16) -> Array:
+        return _contiguous(scales, "scales").view(np.uint16)
+
+    def optional(array: Array | None) -> Array | None:
+        return None if array is None else np.ascontiguousarray(array)
+
+    signs: I8 = np.ascontiguousarray(weights.input_signs)
+    bound: object = _cpu.SplitLinear(
+        in_features=weights.in_features,
+        member_rows=list(weights.member_rows),
+        base_codes=_contiguous(weights.base_codes, "base_codes"),
+        base_scales=half_bits(weights.base_scales),
+        levels=weights.levels.tolist(),
+        residual_codes=_contiguous(weights.residual_codes, "residual_codes"),
+        residual_scales=half_bits(weights.residual_scales),
+        residual_bits=weights.residual_bits,
+        group_size=weights.group_size,
+        base_planes=weights.base_planes,
+        residual_planes=weights.residual_planes,
+        exchange=_EXCHANGE[weights.exchange_dtype],
+        input_signs=signs,
+        output_signs=optional(weights.output_signs),
+        mix_in=optional(weights.mix_in),
+        mix_out=[optional(mix) for mix in weights.mix_out],
+        bias=optional(weights.bias),
+    )
+    return bound

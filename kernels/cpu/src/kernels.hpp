@@ -1,0 +1,86 @@
+// The table of inner loops, compiled once per tier from the same sources (ops/*.hpp). Every tier computes the same bits:
+// products are exact integers, and each fp32 operation keeps its one order. docs/numerics.md defines them.
+#pragma once
+
+#include <cstdint>
+
+namespace twofold {
+
+constexpr long kTileRows = 16;
+constexpr long kBlockInputs = 16;
+constexpr long kMaxHeadsPerTask = 4;
+
+enum class Exchange : int { float32 = 0, float16 = 1, bfloat16 = 2 };
+
+// Quantised rows as a product reads them: t = 254 * q0 + q1 (two planes) or q0 (one), in int16, group by group and row by
+// row: t[(group * rows + row) * group_size], inside it quads of inputs ordered 0, 2, 1, 3.
+struct Activations {
+  const std::int16_t* t;
+  const std::int32_t* sums;  // of t, [groups][rows]
+  const float* unit;         // what one step of t is worth, [rows]
+};
+
+// One half of a split weight: the base (bits = 2) or the residual.
+struct Codes {
+  const std::uint8_t* codes;   // [tiles][blocks][32 * bits]
+  const std::uint16_t* scales;  // fp16 [tiles][groups][16]
+  int bits;
+  std::uint8_t levels[4];  // the base's levels + 127
+  int offset;              // what the unsigned integers exceed the true ones by: 127, or qm
+};
+
+struct ProductArgs {
+  long rows, blocks, groups, group_size;
+  Activations x_base, x_residual;
+  Codes base, residual;
+  bool use_residual;
+  Exchange exchange;
+  float* y;  // [rows][stride], 16 outputs a tile
+  long stride;
+};
+
+struct AttentionArgs {
+  const float* q;  // [rows][heads][dim]
+  const std::uint16_t *k, *v;  // fp16 [capacity][kv_heads][dim], [..][v_dim]
+  float* out;  // [rows][heads][v_dim]
+  long heads, kv_heads, dim, v_dim;
+  float scale;
+};
+
+// What one row sees: slots first..first + n_committed - 1, then the n_path slots of `path`.
+struct Visible {
+  long first, n_committed;
+  const std::int64_t* path;
+  long n_path;
+};
+
+struct Kernels {
+  void (*rms_norm)(const float* x, const float* weight, float eps, long n, float* out);
+  // In place over t [dim] with scratch [dim]; mix may be null.
+  void (*rotate)(const float* x, const std::int8_t* signs, const float* mix, long dim, float* t, float* scratch);
+  void (*unrotate)(const float* y, const std::int8_t* signs, const float* mix, long dim, float* out, float* scratch);
+  // One row to t, sums and unit of an `Activations` of `rows` rows; pointers are that row's own first elements.
+  void (*quantize)(const float* x, long n, int planes, long rows, long group_size, std::int16_t* t, std::int32_t* sums,
+                   float* unit);
+  void (*product)(const ProductArgs& args, long tile_begin, long tile_end);
+  void (*rope)(const float* x, const float* cos, const float* sin, long heads, long dim, long half, float* out);
+  void (*silu_mul)(const float* gate, const float* up, long n, float* out);
+  void (*add)(const float* x, const float* y, long n, float* out);
+  void (*embed)(const std::uint16_t* row, long n, float* out);
+  long (*argmax)(const float* x, long n);  // -1 where a NaN is among them
+  // heads head .. head + n_heads - 1 (one KV head's) of one row; scratch [attention_scratch()].
+  void (*attention)(const AttentionArgs& args, const Visible& visible, long row, long head, long n_heads, float* scratch);
+};
+
+// Floats of scratch that one call of `attention` uses.
+inline constexpr long attention_scratch(long n_heads, long n_visible, long dim) {
+  return n_heads * ((n_visible + 15) / 16 * 16 + (dim + 15) / 16 * 16) + 16;
+}
+
+extern const Kernels kKernelsGeneric;
+#if defined(__x86_64__)
+extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvx512;
+#endif
+
+}  // namespace twofold

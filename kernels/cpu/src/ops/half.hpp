@@ -1,0 +1,95 @@
+// fp16 to fp32 (exact) and back (nearest even), with or without the instructions for it.
+#pragma once
+
+#include "vectors.hpp"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+namespace twofold {
+namespace {
+
+TWOFOLD_INLINE float half_to_float(std::uint16_t h) {
+#if defined(__F16C__)
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(h)));
+#else
+  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000) << 16;
+  const std::uint32_t magnitude = h & 0x7FFF;
+  std::uint32_t bits;
+  if (magnitude >= 0x7C00) {
+    bits = sign | 0x7F800000 | (magnitude & 0x3FF) << 13;
+    if (magnitude > 0x7C00) bits |= 0x400000;  // a quiet NaN
+  } else if (magnitude >= 0x400) {
+    bits = sign | ((magnitude << 13) + (112u << 23));
+  } else {
+    const float value = static_cast<float>(magnitude) * 0x1p-24f;
+    __builtin_memcpy(&bits, &value, 4);
+    bits |= sign;
+  }
+  float out;
+  __builtin_memcpy(&out, &bits, 4);
+  return out;
+#endif
+}
+
+TWOFOLD_INLINE void load_half16(const std::uint16_t* p, F16v& out) {
+#if defined(__AVX512F__)
+  const __m512 v = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  __builtin_memcpy(&out, &v, sizeof v);
+#elif defined(__F16C__)
+  __m256 v[2];
+  v[0] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  v[1] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));
+  __builtin_memcpy(&out, v, sizeof v);
+#else
+  for (int i = 0; i < 16; ++i) out[i] = half_to_float(p[i]);
+#endif
+}
+
+TWOFOLD_INLINE void load_half_tail(const std::uint16_t* p, long n, F16v& out) {
+  std::uint16_t padded[16] = {};
+  __builtin_memcpy(padded, p, static_cast<unsigned long>(n) * sizeof *p);
+  load_half16(padded, out);
+}
+
+// fp32 rounded to fp16 and back.
+TWOFOLD_INLINE float through_half(float x) {
+#if defined(__F16C__)
+  return half_to_float(static_cast<std::uint16_t>(
+      _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC))));
+#else
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  const std::uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return x;
+  float absolute, rounded;
+  __builtin_memcpy(&absolute, &magnitude, 4);
+  if (magnitude >= 0x477FF000u) {
+    rounded = __builtin_inff();  // 65520 and above
+  } else if (magnitude >= 0x38800000u) {
+    const std::uint32_t kept = (magnitude + 0xFFF + ((magnitude >> 13) & 1)) & ~0x1FFFu;
+    __builtin_memcpy(&rounded, &kept, 4);
+  } else {
+    rounded = (absolute + 0.5f) - 0.5f;  // one unit of 0.5 in fp32 is 2^-24, fp16's smallest step
+  }
+  std::uint32_t out;
+  __builtin_memcpy(&out, &rounded, 4);
+  out |= sign;
+  __builtin_memcpy(&x, &out, 4);
+  return x;
+#endif
+}
+
+// fp32 rounded to bfloat16 and back.
+TWOFOLD_INLINE float through_bfloat(float x) {
+  if (x != x) return x;
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000u;
+  __builtin_memcpy(&x, &bits, 4);
+  return x;
+}
+
+}  // namespace
+}  // namespace twofold

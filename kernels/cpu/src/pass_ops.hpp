@@ -1,0 +1,21 @@
+// The other operations of a pass over the thread pool; shapes and meanings as in kernels/naive.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels.hpp"
+
+namespace twofold {
+
+void rms_norm_rows(const float* x, const float* weight, float eps, long rows, long n, float* out);
+void rope_rows(const float* x, const float* cos, const float* sin, long rows, long heads, long dim, long half, float* out);
+void silu_mul_all(const float* gate, const float* up, long n, float* out);
+void add_all(const float* x, const float* y, long n, float* out);
+// The first token outside the vocabulary, or -1 when all rows were written.
+long embed_rows(const std::uint16_t* table, long vocab, long hidden, const std::int64_t* tokens, long rows, float* out);
+// The first row with a NaN, or -1.
+long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out);
+// window 0: none. Parents are checked by the caller.
+void attention_rows(const AttentionArgs& args, long rows, long n_committed, const std::int32_t* parents, long window);
+
+}  // namespace twofold

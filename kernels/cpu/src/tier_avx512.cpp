@@ -1,0 +1,15 @@
+// The inner loops compiled for the avx512 tier; see kernels.hpp.
+#include "kernels.hpp"
+#include "ops/attention.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/quantize.hpp"
+#include "ops/rms_norm.hpp"
+#include "ops/rotate.hpp"
+#include "ops/split_product.hpp"
+
+namespace twofold {
+
+extern const Kernels kKernelsAvx512 = {rms_norm, rotate, unrotate, quantize, product,   rope,
+                                   silu_mul, add,    embed,    argmax,   attention};
+
+}  // namespace twofold

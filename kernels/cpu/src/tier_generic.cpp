@@ -1,0 +1,15 @@
+// The inner loops compiled for the generic tier; see kernels.hpp.
+#include "kernels.hpp"
+#include "ops/attention.hpp"
+#include "ops/elementwise.hpp"
+#include "ops/quantize.hpp"
+#include "ops/rms_norm.hpp"
+#include "ops/rotate.hpp"
+#include "ops/split_product.hpp"
+
+namespace twofold {
+
+extern const Kernels kKernelsGeneric = {rms_norm, rotate, unrotate, quantize, product,   rope,
+                                   silu_mul, add,    embed,    argmax,   attention};
+
+}  // namespace twofold
