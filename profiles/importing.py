@@ -33,7 +33,11 @@ _SCALAR_NEEDS = {
     "string_type": "text",
     "finite_number": "a finite number",
     "extra_forbidden": "no such field: the schema is closed",
+    "unexpected_keyword_argument": "no such field: the schema is closed",
     "missing": "this field",
+    "tuple_type": "a list",
+    "model_type": "an object",
+    "dataclass_type": "an object: value, unit, source, by",
 }
 
 
