@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
-from twofold.profiles.errors import EngineUnavailable
+from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 Choice = Literal["auto", "cpu", "naive"]
 HOW_TO_BUILD = "install a C++17 compiler, then: pip install --force-reinstall --no-deps ."
@@ -29,15 +29,38 @@ class Backend:
 
 
 def _native() -> tuple[ModuleType | None, str | None]:
-    from twofold.kernels.cpu import missing_reason
+    """The operations over the compiled module, or the reason why they cannot be had."""
+    from twofold.kernels.cpu import missing_reason, native
 
     reason = missing_reason()
     if reason is not None:
         return None, reason
-    try:
-        return importlib.import_module("twofold.kernels.cpu.ops"), None
-    except ImportError as error:
-        return None, str(error)
+    if not hasattr(native(), "SplitLinear"):
+        return None, "the compiled module is of another version"
+    return importlib.import_module("twofold.kernels.cpu.ops"), None
+
+
+def _configure(threads: int | None, isa: str | None) -> None:
+    """Set the native pool and tier, which the process shares.
+
+    Raises:
+        InvalidOption: for a tier that this machine or build lacks.
+    """
+    from twofold.kernels.cpu import native
+
+    module = native()
+    if isa not in (None, "auto"):
+        if isa not in module.available_tiers():
+            raise InvalidOption(
+                f"the instruction set {isa!r} cannot be used here",
+                found=", ".join(module.available_tiers()),
+                needed=str(isa),
+                hint="plan again on this machine: twofold fit MODEL",
+            )
+        if isa != module.isa():
+            module.force_isa(isa)
+    if threads is not None and threads != module.threads():
+        module.set_threads(threads)
 
 
 def _announce(reason: str) -> None:
@@ -51,21 +74,21 @@ def _announce(reason: str) -> None:
         )
 
 
-def choose_backend(choice: Choice = "auto", threads: int | None = None) -> Backend:
+def choose_backend(choice: Choice = "auto", threads: int | None = None, isa: str | None = None) -> Backend:
     """The kernels to run: `auto` is native where it is there, else numpy with a warning once.
 
-    `threads` sets the native pool, which the process shares.
+    `threads` and `isa` (a tier's name; None or "auto" leave it) set up the native kernels of this process.
 
     Raises:
         EngineUnavailable: when `cpu` is asked for and missing.
+        InvalidOption: for a tier that this machine or build lacks.
     """
     naive = importlib.import_module("twofold.kernels.naive.ops")
     if choice == "naive":
         return Backend("naive", naive, "asked for")
     native, reason = _native()
     if native is not None:
-        if threads is not None:
-            native.set_threads(threads)
+        _configure(threads, isa)
         return Backend("cpu", native, None)
     assert reason is not None
     if choice == "cpu":

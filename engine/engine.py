@@ -74,7 +74,7 @@ class Engine:
         """
         checkpoint = Checkpoint.open(path)
         check_plan(plan, checkpoint.spec, checkpoint.config)
-        return cls(checkpoint, plan, choose_backend(kernels, plan.threads))
+        return cls(checkpoint, plan, choose_backend(kernels, plan.threads, plan.cpu_isa))
 
     @property
     def context_tokens(self) -> int:

@@ -1,0 +1,263 @@
+"""The engine: speed knobs never change a bit, quality knobs do, and every misuse is a clear error."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from twofold.engine import backend
+from twofold.engine.engine import Engine
+from twofold.engine.generate import generate
+from twofold.engine.sampling import SamplingParams
+from twofold.planner.plan import Plan
+from twofold.profiles.errors import ContextFull, EngineFailed, EngineUnavailable, InvalidOption, UnsupportedModel
+
+Make = Callable[..., Path]
+MakePlan = Callable[..., Plan]
+PROMPT = np.random.default_rng(3).integers(0, 117, 75).tolist()
+SAMPLED = SamplingParams(temperature=1.1, top_p=0.95, repetition_penalty=1.1, seed=4)
+pytestmark = pytest.mark.filterwarnings("ignore::twofold.engine.backend.SlowKernels")
+
+
+def native_is_there() -> bool:
+    return backend._native()[0] is not None
+
+
+needs_native = pytest.mark.skipif(not native_is_there(), reason="the native kernels are not built")
+
+
+def text(engine: Engine, params: SamplingParams, n: int = 24) -> list[int]:
+    return [token for result in generate(engine, PROMPT, params, max_tokens=n) for token in result.tokens]
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("kernels", ["naive", pytest.param("cpu", marks=needs_native)])
+def test_speed_knobs_never_change_logits(make_checkpoint: Make, make_plan: MakePlan, kind: str, kernels: Any) -> None:
+    folder = make_checkpoint(model_type=kind)
+    expected = Engine.load(folder, make_plan(prefill_chunk=1), kernels="naive").forward_logits(PROMPT)
+    assert np.isfinite(expected).all() and expected.std() > 0.1
+    for knobs in ({"prefill_chunk": 7}, {"prefill_chunk": 32, "threads": 2}, {"prefill_chunk": 256, "threads": 3}):
+        found = Engine.load(folder, make_plan(**knobs), kernels=kernels).forward_logits(PROMPT)
+        assert np.array_equal(found, expected), knobs
+
+
+@pytest.mark.parametrize("params", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])
+def test_drafting_never_changes_the_text(make_checkpoint: Make, make_plan: MakePlan, params: SamplingParams) -> None:
+    folder = make_checkpoint()
+    expected = text(Engine.load(folder, make_plan()), params)
+    assert len(set(expected)) > 4
+    for knobs in (
+        {"draft_nodes": 1},
+        {"draft_nodes": 4, "prefill_chunk": 7, "threads": 2},
+        {"draft_nodes": 9, "prefill_chunk": 3},
+        {"draft_nodes": 9, "draft_depth": 2},
+    ):
+        engine = Engine.load(folder, make_plan(**knobs))
+        assert text(engine, params) == expected, knobs
+    assert engine.n_draft == 2
+
+
+def test_a_draft_is_sometimes_accepted_and_then_saves_checks(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    generation = generate(
+        Engine.load(make_checkpoint(), make_plan(draft_nodes=3)), PROMPT, SamplingParams(), max_tokens=40
+    )
+    list(generation)
+    assert generation.stats.accepted > 0 and generation.stats.generated_tokens == 40
+    assert generation.stats.tokens_per_check is not None and generation.stats.tokens_per_check > 1
+
+
+def test_a_row_in_a_wide_pass_equals_a_pass_of_one(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    engine = Engine.load(make_checkpoint(), make_plan(prefill_chunk=64))
+    whole = engine.forward_logits(PROMPT)
+    for n in (1, 2, 33, 75):
+        engine.prefill(PROMPT[:n])
+        engine._catch_up()
+        row = engine._logits(engine._pass((PROMPT[n - 1],), (-1,)))[0]
+        assert np.array_equal(row, whole[n - 1])
+
+
+def test_quality_knobs_change_logits(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    two_planes = Engine.load(make_checkpoint(name="a"), make_plan()).forward_logits(PROMPT)
+    folder = make_checkpoint(name="b", quantization={"residual_planes": 1})
+    one_plane = Engine.load(folder, make_plan()).forward_logits(PROMPT)
+    assert not np.array_equal(two_planes, one_plane)
+    engine = Engine.load(folder, make_plan())
+    assert not np.array_equal(engine.forward_logits(PROMPT, use_residual=False), one_plane)
+
+
+def test_the_cache_is_reused_between_prompts(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    engine = Engine.load(make_checkpoint(), make_plan(prefill_chunk=16))
+    fresh = Engine.load(engine._checkpoint.path, make_plan(prefill_chunk=16))
+    done: list[tuple[int, int]] = []
+    assert engine.prefill(PROMPT[:40], lambda *step: done.append(step)) == 0
+    assert done == [(0, 39), (16, 39), (32, 39), (39, 39)]
+    assert engine.prefill(PROMPT[:40]) == 39
+    assert engine.prefill([*PROMPT[:25], 1, 2, 3]) == 25
+    fresh.prefill([*PROMPT[:25], 1, 2, 3])
+    assert engine.step().tokens == fresh.step().tokens
+    assert engine.prefill([9]) == 0 and engine.cached_tokens == 0
+    engine.prefill(PROMPT[:40])
+    engine.truncate(10)
+    assert engine.tokens == PROMPT[:10] and engine.cached_tokens == 9
+    engine.reset()
+    assert (engine.tokens, engine.cached_tokens, engine.room) == ([], 0, 128)
+
+
+def test_an_interruption_anywhere_leaves_an_engine_that_continues(
+    make_checkpoint: Make, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint()
+    expected = text(Engine.load(folder, make_plan(draft_nodes=2)), SAMPLED)
+    engine = Engine.load(folder, make_plan(draft_nodes=2, prefill_chunk=10))
+    calls = {"n": 0, "stop_at": 0}
+    originals = {name: getattr(engine._player, name) for name in ("_attention", "_split_linear", "_kv_write")}
+
+    def counted(name: str) -> Callable[[Any], None]:
+        def call(op: Any) -> None:
+            calls["n"] += 1
+            if calls["n"] == calls["stop_at"]:
+                raise KeyboardInterrupt
+            originals[name](op)
+
+        return call
+
+    engine._player._run.update({name.strip("_"): counted(name) for name in originals})
+    stops = 0
+    for stop_at in (3, 40, 55, 90, 131, 200, 333, 500):
+        engine.reset()
+        calls.update(n=0, stop_at=stop_at)
+        found: list[int] = []
+        try:
+            for result in generate(engine, PROMPT, SAMPLED, max_tokens=24):
+                found += result.tokens
+        except KeyboardInterrupt:
+            stops += 1
+            assert engine.tokens == [*PROMPT, *found][: len(engine.tokens)]
+            assert engine.cached_tokens < max(len(engine.tokens), 1)
+        while len(found) < 24:
+            found += generate(engine, [*PROMPT, *found], SAMPLED, max_tokens=1).__next__().tokens
+        assert found == expected
+    assert stops >= 6
+
+
+def test_the_context_fills(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    folder = make_checkpoint()
+    expected = text(Engine.load(folder, make_plan()), SamplingParams(), 15)
+    engine = Engine.load(folder, make_plan(context_tokens=90, draft_nodes=6))
+    results = list(generate(engine, PROMPT, SamplingParams()))
+    assert results[-1].finish == "context" and [t for r in results for t in r.tokens] == expected
+    assert len(engine.tokens) == 90 and engine.room == 0
+    with pytest.raises(ContextFull, match="the context is full") as error:
+        engine.step()
+    assert error.value.hint
+    with pytest.raises(ContextFull) as error:
+        engine.prefill([1] * 91)
+    assert (error.value.found, error.value.needed) == ("91 tokens", "at most 90 tokens")
+    assert engine.tokens[:75] == PROMPT  # a refused prompt changes nothing
+
+
+def test_misuse(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    engine = Engine.load(make_checkpoint(), make_plan())
+    with pytest.raises(ValueError, match="prefill first"):
+        engine.step()
+    for tokens in ([], [-1], [117]):
+        with pytest.raises(ValueError, match="0 to 116"):
+            engine.prefill(tokens)
+    with pytest.raises(ValueError, match="cannot keep"):
+        engine.truncate(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"device": "cuda"}, EngineUnavailable),
+        ({"resident_linears": ("lm_head",)}, EngineUnavailable),
+        ({"context_tokens": 513}, InvalidOption),
+        ({"residual_bits": 5}, InvalidOption),
+        ({"k_type": "q8_0"}, UnsupportedModel),
+        ({"v_type": "q4_0"}, UnsupportedModel),
+    ],
+)
+def test_plans_that_cannot_be_followed(
+    make_checkpoint: Make, make_plan: MakePlan, change: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        Engine.load(make_checkpoint(), make_plan(**change))
+
+
+def test_a_planted_bad_scale_is_an_error_never_a_token(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    folder = make_checkpoint()
+    path = folder / "residual-00001-of-00003.safetensors"
+    tensors = dict(load_file(path))
+    name = "model.layers.0.mlp.down.residual_scales"
+    scales = tensors[name].copy()
+    scales[0, 0, 0] = np.nan
+    tensors[name] = scales
+    save_file(tensors, path)
+    engine = Engine.load(folder, make_plan(draft_nodes=2))
+    engine.prefill(PROMPT)
+    with pytest.raises(EngineFailed, match="not finite"):
+        engine.step()
+    with pytest.raises(EngineFailed, match="not finite"):
+        engine.forward_logits(PROMPT[:3])
+
+
+def test_memory_is_what_was_allocated(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    folder = make_checkpoint()
+    report = Engine.load(folder, make_plan(context_tokens=100, draft_nodes=3)).memory_report()
+    assert report["weights_mapped"] == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    assert report["kv_cache"] == 2 * (100 + 4) * 2 * (12 + 12) * 2
+    assert all(value > 0 for value in report.values())
+    wide = Engine.load(folder, make_plan(context_tokens=100, prefill_chunk=64)).memory_report()
+    assert wide["buffers"] > report["buffers"]
+
+
+def test_missing_native_kernels_are_announced_once(
+    make_checkpoint: Make, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_checkpoint()
+    monkeypatch.setattr(backend, "_native", lambda: (None, "no compiler was found"))
+    monkeypatch.setattr(backend, "_announced", set())
+    with pytest.warns(backend.SlowKernels, match="no compiler was found"):
+        engine = Engine.load(folder, make_plan())
+    assert (engine.backend.name, engine.backend.reason) == ("naive", "no compiler was found")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Engine.load(folder, make_plan())
+    with pytest.raises(EngineUnavailable, match="no compiler was found") as error:
+        Engine.load(folder, make_plan(), kernels="cpu")
+    assert error.value.hint and "pip install" in error.value.hint
+
+
+def test_running_does_not_import_torch(make_checkpoint: Make, make_plan: MakePlan, tmp_path: Path) -> None:
+    folder = make_checkpoint()
+    (tmp_path / "plan.json").write_text(make_plan(draft_nodes=1).to_json())
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from twofold.engine.engine import Engine\n"
+        "from twofold.engine.generate import generate\n"
+        "from twofold.planner.plan import Plan\n"
+        "engine = Engine.load(sys.argv[1], Plan.from_json(Path(sys.argv[2]).read_text()))\n"
+        "print(sum(len(r.tokens) for r in generate(engine, [1, 2, 3], max_tokens=5)))\n"
+        "print([name for name in ('torch', 'transformers', 'twofold.probes', 'twofold.cli') if name in sys.modules])\n"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path / "plan.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split("\n")[:2] == ["5", "[]"]
+
+
+def test_closing_lets_go(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    engine = Engine.load(make_checkpoint(), make_plan())
+    engine.prefill(PROMPT)
+    engine.close()
+    engine.close()
+    assert engine.tokens == []
