@@ -63,7 +63,7 @@ TWOFOLD_INLINE float through_half(float x) {
   __builtin_memcpy(&bits, &x, 4);
   const std::uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return x;
-  float absolute, rounded;
+  float absolute, rounded = 0.0f;
   __builtin_memcpy(&absolute, &magnitude, 4);
   if (magnitude >= 0x477FF000u) {
     rounded = __builtin_inff();  // 65520 and above
