@@ -1,7 +1,7 @@
 """Weights of a GGUF file: dequantised one tensor at a time, in Hugging Face's layout.
 
-GGUF stores the rows of Q and K of the "llama" architecture so that rotary pairs are neighbours; Hugging Face pairs the halves of a
-head. The rows are put back here.
+GGUF stores the rows of Q and K of the "llama" architecture so that rotary pairs are neighbours; Hugging Face pairs the
+halves of a head. The rows are put back here.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ def open_weights(path: Path | str) -> WeightSource:
     """Open the weights of a safetensors folder or a `.gguf` file.
 
     Raises:
-        ModelNotFound, UnsafeFile: nothing usable there. CorruptFile: truncated or damaged (found before any value is read).
+        ModelNotFound, UnsafeFile: nothing usable there.
+        CorruptFile: truncated or damaged (found before any value is read).
         UnsupportedModel: an own checkpoint, or weights in a format that is not read.
     """
     from twofold.profiles.sources.local import classify

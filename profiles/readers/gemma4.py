@@ -1,8 +1,8 @@
 """Gemma 4 and Gemma 4 unified (the language model). For planning.
 
-Full layers have their own head width and, with `attention_k_eq_v`, their own number of KV heads and no V projection; K and V
-are still both cached, since V skips K's norm and rotation. The last `num_kv_shared_layers` layers reuse the cache of the last
-layer of their kind before them. Checked against transformers' `models/gemma4`.
+Full layers have their own head width and, with `attention_k_eq_v`, their own number of KV heads and no V projection; K
+and V are still both cached, since V skips K's norm and rotation. The last `num_kv_shared_layers` layers reuse the cache
+of the last layer of their kind before them. Checked against transformers' `models/gemma4`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def gemma4_spec(fields: Fields, architecture: str) -> ModelSpec:
         attention_scale=1.0,
         embedding_scale=hidden**0.5,
         extra_embedding_weights=per_layer_vocab * n_layers * per_layer,
-        runnable_reason=f"the engine has no graph for {architecture} yet (sliding and global layers, GELU, extra norms)",
+        runnable_reason=f"the engine has no graph for {architecture} yet (sliding and global layers, GELU)",
     )
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from twofold.profiles.errors import CorruptFile
+from twofold.profiles.errors import CorruptFile, UnsupportedModel
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.config import spec_from_config
 
+if TYPE_CHECKING:
+    from twofold.profiles.readers.gguf_header import GgufHeader
+
 MAX_CONFIG_BYTES = 16 << 20
+# Factors of scaled RoPE and the like; a missing projection is far more.
+WEIGHT_COUNT_TOLERANCE = 0.001
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
@@ -48,16 +53,32 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def read_gguf_spec(path: Path, *, name: str | None = None) -> ModelSpec:
     """The spec of a GGUF file from its header."""
-    from twofold.profiles.readers.gguf_config import config_from_gguf
     from twofold.profiles.readers.gguf_header import read_gguf_header
 
     header = read_gguf_header(path)
-    return spec_from_config(
-        config_from_gguf(header),
-        name=name or path.stem,
-        facts_source=f"GGUF header of {path.name}",
-        weights_bytes=header.file_bytes,
+    return spec_of_gguf_header(header, name=name or path.stem, facts_source=f"GGUF header of {path.name}")
+
+
+def spec_of_gguf_header(header: GgufHeader, *, name: str, facts_source: str) -> ModelSpec:
+    """The spec of a parsed header, checked against the number of weights that the header lists.
+
+    Raises:
+        UnsupportedModel: the architecture is not understood, or the file holds other weights than it should.
+    """
+    from twofold.profiles.readers.gguf_config import config_from_gguf
+
+    spec = spec_from_config(
+        config_from_gguf(header), name=name, facts_source=facts_source, weights_bytes=header.file_bytes
     )
+    listed = sum(info.n_values for info in header.tensors.values())
+    expected = (spec.n_parameters, spec.n_parameters + spec.draft_head_weights)
+    if min(abs(listed - n) / n for n in expected) > WEIGHT_COUNT_TOLERANCE:
+        raise UnsupportedModel(
+            f"cannot estimate {name}: the file's tensors are not those of a known {spec.architecture} model",
+            found=f"{listed / 1e9:.3f} billion weights",
+            needed=f"{spec.n_parameters / 1e9:.3f} billion by its metadata",
+        )
+    return spec
 
 
 def read_folder_spec(path: Path, *, name: str | None = None) -> ModelSpec:

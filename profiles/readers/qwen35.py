@@ -38,7 +38,7 @@ def qwen35_spec(fields: Fields, architecture: str) -> ModelSpec:
         qk_norm=True,
         intermediate_size=fields.integer("moe_intermediate_size" if is_moe else "intermediate_size"),
         draft_head_weights=_draft_head_weights(fields, hidden, is_moe),
-        runnable_reason=f"the engine has no graph for {architecture} yet (Gated DeltaNet layers, attention output gate)",
+        runnable_reason=f"the engine has no graph for {architecture} yet (Gated DeltaNet layers, output gates)",
     )
 
 

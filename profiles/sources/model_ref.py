@@ -15,8 +15,8 @@ class ModelRef:
     """A resolved MODEL.
 
     `name` is a slug that can name a folder. `path` is the local folder or file (None for `hub`, and for an alias, whose
-    place is the cache). `repo` and `revision` name a Hub model, `file` one GGUF file in it. `alias` is set where the text
-    was an alias.
+    place is the cache). `repo` and `revision` name a Hub model, `file` one GGUF file in it. `alias` is set where the
+    text was an alias.
     """
 
     kind: Kind

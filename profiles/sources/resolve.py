@@ -87,14 +87,15 @@ def _looks_like_path(text: str, hub_file: str | None) -> bool:
 def _nothing(text: str) -> ModelNotFound:
     if ".." in text or text.startswith(("/", ".", "~")) or text.lower().endswith(_MODEL_SUFFIXES):
         return ModelNotFound(f"there is no file or folder {text}", hint="check the path, or name a Hub id (org/name)")
-    near = _nearest(text)
+    near = nearest(text)
     hint = f"did you mean {' or '.join(near)}?" if near else _HELP
     return ModelNotFound(
         f"no model is called {text}", needed="an alias, a folder, a .gguf file or a Hub id (org/name)", hint=hint
     )
 
 
-def _nearest(text: str) -> list[str]:
+def nearest(text: str) -> list[str]:
+    """Known aliases and shipped ids whose names are close to `text`, nearest first."""
     from twofold.profiles.readers.shipped import shipped_ids
 
     by_key = {known.split("/")[-1].lower(): known for known in (*shipped_ids(), *ALIASES)}

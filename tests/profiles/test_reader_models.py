@@ -1,4 +1,4 @@
-"""Shipped facts as specs: parameter counts against transformers' own models, state and cache sizes against published ones."""
+"""Shipped facts as specs: parameters against transformers' own models, states and caches against published sizes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,316 @@
+"""Models on the Hugging Face Hub: metadata by header bytes, files through `huggingface_hub` and its own cache.
+
+Only safetensors, GGUF, JSON, tokenizer and template files are ever downloaded, never pickles or code. The client's own
+variables are honoured (token, endpoint, offline, cache, proxies).
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twofold.profiles.errors import ModelNotFound, UnsafeFile
+from twofold.profiles.figures import Figure, reasoned, reported, unknown
+from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.sources.hub_errors import explained
+from twofold.profiles.sources.local import PICKLE_SUFFIXES
+from twofold.profiles.sources.model_ref import ModelRef
+from twofold.profiles.sources.wheel import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+TIMEOUT_SECONDS = 8.0
+ALLOWED_SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+# The best source of a GGUF repository: unquantised, else the finest quantisation.
+_GGUF_ORDER = ("bf16", "f16", "f32", "q8_0", "q6_k", "q5_k_m", "q5_k_s", "q4_k_m", "q4_k_s", "q4_1", "q4_0")
+_REMOTE_CHUNK = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFiles:
+    """The files of one revision: commit id and sizes in bytes (None = not said)."""
+
+    commit: str
+    sizes: dict[str, int | None]
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("HF_ENDPOINT") or None
+
+
+def repo_files(ref: ModelRef) -> RepoFiles:
+    """List the files of a Hub model: one request.
+
+    Raises:
+        ModelNotFound: missing, gated, or not reachable, with what to do.
+    """
+    from huggingface_hub import HfApi
+
+    assert ref.repo is not None
+    with explained(ref.repo, ref.revision):
+        info = HfApi(endpoint=_endpoint()).model_info(
+            ref.repo, revision=ref.revision, files_metadata=True, timeout=TIMEOUT_SECONDS
+        )
+    sizes = {item.rfilename: item.size for item in info.siblings or ()}
+    return RepoFiles(info.sha or "", sizes)
+
+
+def read_hub_spec(ref: ModelRef) -> ModelSpec:
+    """The spec from `config.json` or a GGUF header; from the cache where the Hub cannot be reached.
+
+    Raises:
+        ModelNotFound: see `repo_files`. UnsupportedModel, CorruptFile: see the readers.
+    """
+    try:
+        files = repo_files(ref)
+    except ModelNotFound:
+        cached = None if ref.file else _cached(ref, "config.json")
+        if cached is None:
+            raise
+        return _spec_of_config(ref, cached, None, "cached config.json")
+    if ref.file is not None or "config.json" not in files.sizes:
+        return _gguf_spec(ref, files)
+    weights = [size for name, size in files.sizes.items() if _is_weight_file(name)]
+    known = None if not weights or None in weights else sum(size for size in weights if size is not None)
+    return _spec_of_config(ref, _download(ref, "config.json", files.commit), known, "config.json")
+
+
+def _spec_of_config(ref: ModelRef, path: Path, weights_bytes: int | None, what: str) -> ModelSpec:
+    from twofold.profiles.readers.config import spec_from_config
+    from twofold.profiles.readers.local import read_json_object
+
+    return spec_from_config(
+        read_json_object(path),
+        name=str(ref.repo),
+        facts_source=f"{what} of {ref.text} on the Hub",
+        weights_bytes=weights_bytes,
+    )
+
+
+def _gguf_spec(ref: ModelRef, files: RepoFiles) -> ModelSpec:
+    """The spec from the header of the repository's GGUF, fetched by ranges."""
+    from twofold.profiles.readers.byte_window import ByteWindow
+    from twofold.profiles.readers.gguf_header import parse_gguf_header
+    from twofold.profiles.readers.local import spec_of_gguf_header
+
+    name = _gguf_file(ref, files)
+    read_at, size = _ranges(ref, name, files)
+    header = parse_gguf_header(ByteWindow(read_at, size, name, chunk=_REMOTE_CHUNK))
+    return spec_of_gguf_header(
+        header, name=str(ref.repo), facts_source=f"GGUF header of {name} in {ref.repo} on the Hub"
+    )
+
+
+def _ranges(ref: ModelRef, name: str, files: RepoFiles) -> tuple[Any, int]:
+    """A reader of byte ranges of a remote file, and the file's size."""
+    from huggingface_hub import get_session, hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
+
+    assert ref.repo is not None
+    size = files.sizes.get(name)
+    if size is None:
+        raise ModelNotFound(f"the Hub does not say how large {name} in {ref.repo} is")
+    url = hf_hub_url(ref.repo, name, revision=files.commit or ref.revision, endpoint=_endpoint())
+
+    def read_at(offset: int, n: int) -> bytes:
+        with explained(str(ref.repo), ref.revision):
+            headers = build_hf_headers() | {"Range": f"bytes={offset}-{offset + n - 1}"}
+            # Streamed, so that a server that ignores Range cannot make us read a whole model.
+            with get_session().stream("GET", url, headers=headers, timeout=TIMEOUT_SECONDS) as response:
+                hf_raise_for_status(response)
+                if response.status_code != 206:
+                    raise ModelNotFound(
+                        f"the server does not give parts of {name}", hint="download the file and name it instead"
+                    )
+                return _limited(response.iter_bytes(), n)
+
+    return read_at, size
+
+
+def _limited(blocks: Iterable[bytes], n: int) -> bytes:
+    data = bytearray()
+    for block in blocks:
+        data += block
+        if len(data) >= n:
+            break
+    return bytes(data[:n])
+
+
+def _gguf_file(ref: ModelRef, files: RepoFiles) -> str:
+    """The GGUF that `ref` names, or the best one of the repository."""
+    if ref.file is not None:
+        if ref.file not in files.sizes:
+            raise ModelNotFound(f"{ref.repo} has no file {ref.file}", hint=_list_hint(ref))
+        return ref.file
+    names = [name for name in files.sizes if name.lower().endswith(".gguf") and "mmproj" not in name.lower()]
+    if not names:
+        raise ModelNotFound(
+            f"{ref.repo} is not a model that can be read", needed="config.json or a .gguf file", hint=_list_hint(ref)
+        )
+    return min(names, key=lambda name: (_gguf_rank(name), name))
+
+
+def _gguf_rank(name: str) -> int:
+    lower = name.lower()
+    return next((rank for rank, kind in enumerate(_GGUF_ORDER) if kind in lower), len(_GGUF_ORDER))
+
+
+def _list_hint(ref: ModelRef) -> str:
+    return f"look at the files of {ref.repo} on the Hub"
+
+
+def _is_weight_file(name: str) -> bool:
+    return name.endswith(".safetensors") and "/" not in name and not name.startswith("consolidated")
+
+
+def _wanted(ref: ModelRef, files: RepoFiles) -> list[str]:
+    """What `fetch` downloads.
+
+    Raises:
+        UnsafeFile: the repository has only pickled weights.
+    """
+    if ref.file is not None or "config.json" not in files.sizes:
+        return [_gguf_file(ref, files)]
+    if not any(_is_weight_file(name) for name in files.sizes):
+        pickles = [name for name in files.sizes if name.lower().endswith(PICKLE_SUFFIXES)]
+        if pickles:
+            raise UnsafeFile(
+                f"{ref.repo} holds only pickled weights: loading them could run any code",
+                found=", ".join(pickles[:4]),
+                needed="*.safetensors",
+                hint="use a repository of the same model that has safetensors",
+            )
+        raise ModelNotFound(f"{ref.repo} holds no weights", needed="*.safetensors", hint=_list_hint(ref))
+    return [
+        name
+        for name in files.sizes
+        if "/" not in name and name.endswith(ALLOWED_SUFFIXES) and not name.startswith("consolidated")
+    ]
+
+
+def hub_download_bytes(ref: ModelRef) -> Figure:
+    """The bytes that `fetch_hub` would download; unknown, with the reason, where the Hub cannot be asked."""
+    try:
+        files = repo_files(ref)
+    except ModelNotFound as error:
+        return unknown("B", error.what)
+    missing = [name for name in _wanted(ref, files) if _cached(ref, name, files.commit) is None]
+    sizes = [files.sizes[name] for name in missing]
+    if any(size is None for size in sizes):
+        return unknown("B", "the Hub does not say how large the files are")
+    if not missing:
+        return reasoned(0, "B", "already in the Hub's cache")
+    return reported(sum(size for size in sizes if size is not None), "B", f"file sizes of {ref.repo} on the Hub")
+
+
+def fetch_hub(ref: ModelRef, progress: Progress | None = None) -> Path:
+    """The local snapshot folder, or the GGUF file, in the Hub's own cache; resumes what was interrupted.
+
+    Raises:
+        ModelNotFound, UnsafeFile: see `repo_files` and `_wanted`.
+    """
+    try:
+        files = repo_files(ref)
+    except ModelNotFound:
+        return _cached_snapshot(ref)
+    wanted = _wanted(ref, files)
+    sizes = {name: files.sizes[name] or 0 for name in wanted}
+    counter = None if progress is None else _Counter(progress, sum(sizes.values()))
+    folder: Path | None = None
+    # One file after the other, small ones first: a wrong tokenizer is noticed before the weights are moved.
+    for name in sorted(wanted, key=lambda item: sizes[item]):
+        path = _download(ref, name, files.commit, counter)
+        if counter is not None:
+            counter.finish_file(sizes[name])
+        folder = path.parent
+        if name.endswith(".gguf"):
+            return path
+    assert folder is not None, "there is always config.json"
+    return folder
+
+
+class _Counter:
+    """Bytes over several files, from what the Hub client tells its progress bar."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total = progress, total
+        self._finished = self._current = 0
+
+    def add(self, n: float) -> None:
+        self._current += int(n)
+        self._progress(min(self._finished + self._current, self._total), self._total)
+
+    def finish_file(self, size: int) -> None:
+        self._finished += size
+        self._current = 0
+        self._progress(min(self._finished, self._total), self._total)
+
+    def bar(self) -> type:
+        """A silent progress bar that reports here."""
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]
+
+        counter = self
+
+        class Bar(tqdm):  # type: ignore[misc]
+            def __init__(self, *args: Any, **options: Any) -> None:
+                options.pop("name", None)
+                super().__init__(*args, **(options | {"disable": True}))
+
+            def update(self, n: float | None = 1) -> None:
+                counter.add(n or 0)
+
+        return Bar
+
+
+def _cached_snapshot(ref: ModelRef) -> Path:
+    """What an earlier `fetch_hub` left; repeats the Hub's error when it is not complete."""
+    from huggingface_hub import snapshot_download
+
+    assert ref.repo is not None
+    with explained(ref.repo, ref.revision):
+        path = Path(snapshot_download(ref.repo, revision=ref.revision, local_files_only=True, endpoint=_endpoint()))
+    return path / ref.file if ref.file else path
+
+
+def _download(ref: ModelRef, name: str, commit: str, counter: _Counter | None = None) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    assert ref.repo is not None
+    options: dict[str, Any] = {
+        "revision": commit or ref.revision,
+        "etag_timeout": TIMEOUT_SECONDS,
+        "endpoint": _endpoint(),
+    }
+    # Older clients have no way to be told what draws the progress; they draw their own.
+    if counter is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
+        options["tqdm_class"] = counter.bar()
+    with explained(ref.repo, ref.revision):
+        return Path(hf_hub_download(ref.repo, name, **options))
+
+
+def _cached(ref: ModelRef, name: str, commit: str | None = None) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    assert ref.repo is not None
+    found = try_to_load_from_cache(ref.repo, name, revision=commit or ref.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def download_hub_file(repo: str, name: str, revision: str, folder: Path) -> Path:
+    """One file of a Hub model into `folder` (not into the Hub's cache).
+
+    Raises:
+        ModelNotFound: see `repo_files`.
+    """
+    from huggingface_hub import hf_hub_download
+
+    with explained(repo, revision):
+        return Path(
+            hf_hub_download(
+                repo, name, revision=revision, local_dir=folder, etag_timeout=TIMEOUT_SECONDS, endpoint=_endpoint()
+            )
+        )
