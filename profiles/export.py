@@ -51,20 +51,17 @@ def export_bytes(profile: HardwareProfile, *, words: Iterable[str] | None = None
 
 def summary(profile: HardwareProfile) -> str:
     """One line: what a shared profile contains."""
-    parts = [
-        f"{len(profile.gpus)} graphics card{'' if len(profile.gpus) == 1 else 's'}",
-        "processor",
-        "memory",
-        "system family",
-    ]
-    if profile.kernels:
-        parts.append(f"{len(profile.kernels)} kernel timings")
-    if profile.observed:
-        parts.append(f"{len(profile.observed)} observed runs")
+    parts = [_count(len(profile.gpus), "graphics card"), "processor", "memory", "system family"]
+    parts += [_count(len(profile.kernels), "kernel timing")] if profile.kernels else []
+    parts += [_count(len(profile.observed), "observed run")] if profile.observed else []
     return (
         f"holds {', '.join(parts)} and the day of capture; "
         "no user or host names, paths, serial numbers or addresses: it can be posted"
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
 def _compact(value: Any) -> Any:

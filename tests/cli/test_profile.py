@@ -1,0 +1,166 @@
+"""`twofold profile`, by the real command line: what is written, printed, refused, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twofold.cli.app import build_app
+from twofold.cli.errors import run_app
+from twofold.profiles.importing import parse_profile
+from twofold.profiles.store import own_path, profiles_dir
+
+MACHINE = Path(__file__).parents[1] / "profiles" / "data" / "machine.json"
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        code = run_app(lambda: build_app()(list(arguments)))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def test_export_of_this_machine_can_be_posted_and_imported(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "my.json"
+    code, out, err = run("profile", "export", str(path), "--no-bandwidth")
+    assert (code, out) == (0, "")
+    assert "it can be posted" in err
+    text = path.read_text("utf-8")
+    assert parse_profile(text.encode(), "my.json").cpu.logical_cores.number >= 1
+    for personal in (str(Path.home()), str(tmp_path), os.uname().nodename if len(os.uname().nodename) > 3 else "/home"):
+        assert personal not in text
+    assert run("profile", "import", str(path), "--name", "mine")[0] == 0
+    assert run("profile", "show", "mine")[0] == 0
+
+
+def test_a_dry_run_prints_the_exact_bytes_and_writes_nothing(run: Run, tmp_path: Path, isolated_home: Path) -> None:
+    target = tmp_path / "my.json"
+    code, out, err = run("profile", "export", str(target), "--from", str(MACHINE), "--dry-run")
+    assert code == 0 and out == MACHINE.read_text("utf-8")
+    assert "nothing was written" in err
+    assert run("profile", "export", "--dry-run", "--no-bandwidth")[0] == 0
+    assert not target.exists() and list(isolated_home.rglob("*.json")) == []
+    assert run("profile", "export", str(target), "--from", str(MACHINE))[0] == 0
+    assert target.read_text("utf-8") == out
+
+
+def test_export_to_standard_output_and_without_a_file(run: Run) -> None:
+    code, out, _ = run("profile", "export", "-", "--from", str(MACHINE))
+    assert code == 0 and json.loads(out)["schema_version"] == 1
+    code, out, err = run("profile", "export")
+    assert (code, out) == (2, "") and "--dry-run" in err
+
+
+def test_export_refuses_what_identifies_and_leaves_no_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "janedoe")
+    document = json.loads(MACHINE.read_text("utf-8"))
+    document["observed"][0]["model"] = "janedoe/secret"
+    source, target = tmp_path / "source.json", tmp_path / "out.json"
+    source.write_text(json.dumps(document))
+    code, out, err = run("profile", "export", str(target), "--from", str(source))
+    assert (code, out) == (1, "") and "observed[0].model" in err and "--allow-word" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source.json"]
+    assert run("profile", "export", str(target), "--from", str(source), "--allow-word", "janedoe")[0] == 0
+
+
+def test_export_replaces_a_profile_but_nothing_else(run: Run, tmp_path: Path) -> None:
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work")
+    code, _, err = run("profile", "export", str(thesis), "--from", str(MACHINE))
+    assert code == 2 and "--force" in err and thesis.read_text() == "years of work"
+    again = tmp_path / "my.json"
+    assert [run("profile", "export", str(again), "--from", str(MACHINE))[0] for _ in range(2)] == [0, 0]
+    assert run("profile", "export", str(thesis), "--from", str(MACHINE), "--force")[0] == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that cannot be written")
+def test_export_into_an_impossible_place(run: Run) -> None:
+    code, _, err = run("profile", "export", "/proc/nowhere/my.json", "--from", str(MACHINE))
+    assert code == 1 and "Traceback" not in err and "error:" in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", b'{"schema_version": 9}', b'{"schema_version": 1}', b"[" * 200_000, b'{"a": NaN}'],
+)
+def test_import_of_something_else_is_an_error_and_keeps_nothing(run: Run, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    code, out, err = run("profile", "import", str(path))
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ") and "hint:" in err and "Traceback" not in err
+    assert not profiles_dir().exists()
+
+
+def test_import_of_200_mb_is_refused(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as file:
+        file.truncate(200_000_000)
+    code, _, err = run("profile", "import", str(path))
+    assert code == 1 and "200,000,000 bytes" in err
+
+
+def test_import_never_replaces_another(run: Run, tmp_path: Path) -> None:
+    assert run("profile", "import", str(MACHINE), "--name", "box")[0] == 0
+    assert run("profile", "import", str(MACHINE), "--name", "box")[0] == 0
+    document = json.loads(MACHINE.read_text("utf-8"))
+    document["complete"] = False
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(document))
+    code, _, err = run("profile", "import", str(other), "--name", "box")
+    assert code == 2 and "different profile" in err
+    code, out, _ = run("profile", "import", str(other), "--format", "json")
+    stored = json.loads(out)
+    assert code == 0 and stored["name"] == "2x-rtx-3090-63g"
+    assert stat.S_IMODE(Path(stored["path"]).stat().st_mode) == 0o644
+
+
+def test_list_and_show(run: Run) -> None:
+    code, out, err = run("profile", "list")
+    assert (code, out) == (0, "") and "no profile" in err
+    run("profile", "import", str(MACHINE), "--name", "box")
+    code, out, _ = run("profile", "ls")
+    assert code == 0 and "2 × NVIDIA GeForce RTX 3090" in out and "2026-11-02" in out
+    listed: Any = json.loads(run("profile", "list", "--format", "json")[1])
+    assert listed["schema_version"] == 1
+    assert listed["profiles"][0]["ram_total_mib"]["value"] == 64200
+    code, out, _ = run("profile", "show", "box")
+    assert code == 0 and "52.0 ± " in out and "measured" in out and "812.5 µs" in out
+    code, out, _ = run("profile", "show", str(MACHINE), "--format", "json")
+    assert json.loads(out) == json.loads(MACHINE.read_text("utf-8"))
+    code, _, err = run("profile", "show", "nobody")
+    assert code == 2 and "box" in err
+
+
+def test_show_without_a_name_probes_this_machine_and_keeps_nothing(run: Run) -> None:
+    code, out, _ = run("profile", "show", "--format", "json")
+    assert code == 0
+    assert json.loads(out)["ram"]["read_gb_s_all_cores"]["source"] == "unknown"
+    assert not own_path().exists()
+
+
+def test_text_from_others_cannot_act_on_the_terminal(run: Run, tmp_path: Path) -> None:
+    document = json.loads(MACHINE.read_text("utf-8"))
+    document["gpus"][0]["name"] = "RTX\x1b]0;owned\x07"
+    path = tmp_path / "evil\x1b[2J.json"
+    path.write_text(json.dumps(document))
+    for arguments in (("import", str(path)), ("show", str(path)), ("show", "\x1b[31mx")):
+        code, out, err = run("profile", *arguments)
+        assert code in (1, 2) and "\x1b" not in out + err and "\x07" not in out + err
+
+
+@pytest.mark.parametrize("arguments", [("show", "--format", "xml"), ("import",), ("frobnicate",), ("list", "--nope")])
+def test_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
+    assert run("profile", *arguments)[0] == 2
