@@ -88,7 +88,7 @@ def _one(model: str, machine: MachineBudget, request: Request, context_given: bo
 def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_given: bool) -> FitReport:
     from dataclasses import replace
 
-    from twofold.cli.fit_options import checkpoint_bits
+    from twofold.cli.fit_options import checkpoint_bits, gguf_flag
     from twofold.planner.memory import MIB
     from twofold.planner.verdict import download_estimate, fit
     from twofold.profiles.figures import reasoned
@@ -111,7 +111,7 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
         machine,
         request,
         download_mib=download,
-        gguf_path=str(ref.path) if ref.kind == "gguf" and ref.path is not None else None,
+        gguf_flag=gguf_flag(ref),
         gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
     )
 

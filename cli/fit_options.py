@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from twofold.profiles.errors import InvalidOption
 if TYPE_CHECKING:
     from twofold.planner.machine import MachineBudget
     from twofold.planner.request import Request
+    from twofold.profiles.sources import ModelRef
 
 MAX_GIB = 1 << 16
 MAX_GB_S = 1e5
@@ -126,6 +128,20 @@ def local_machine() -> MachineBudget:
         gpus = tuple(gpu.model_copy(update={"pcie": pcie}) for gpu, pcie in zip(now.gpus, links, strict=True))
         now = now.model_copy(update={"ram": now.ram.model_copy(update=speeds), "gpus": gpus, "complete": last.complete})
     return from_profile(now, label="this machine", is_this_machine=True)
+
+
+def gguf_flag(ref: ModelRef) -> str | None:
+    """The option with which llama-server opens the GGUF file that `ref` is; None when it is no GGUF file."""
+    from twofold.profiles.sources.aliases import ALIASES
+
+    if ref.alias is not None:
+        wheel = ALIASES[ref.alias]
+        return f"--hf-repo {wheel.hub_repo} --hf-file {wheel.file_name}"
+    if ref.kind == "gguf" and ref.path is not None:
+        return f"-m {shlex.quote(str(ref.path))}"
+    if ref.file is not None:
+        return f"--hf-repo {ref.repo} --hf-file {ref.file}"
+    return None
 
 
 def checkpoint_bits(path: Path) -> int | None:

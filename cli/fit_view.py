@@ -65,7 +65,7 @@ def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, titl
         rows.append((term.name, f"{term.bytes / 2**20:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
     total = f"{memory.low / 2**20:,.0f} to {memory.high / 2**20:,.0f}"
     rows.append(("total", f"{memory.total / 2**20:,.1f}", total, _bar(memory.total / whole if whole else 0.0)))
-    sink.table(title, ("term", "MiB", "range", "of what is free"), rows)
+    sink.table(title, ("term", "MiB", "range", "share"), rows)
 
 
 def _memory(sink: Sink, report: FitReport) -> None:
@@ -98,10 +98,20 @@ def _plan(sink: Sink, report: FitReport) -> None:
 
 def _speed(sink: Sink, report: FitReport) -> None:
     speed = report.evaluation.speed
+    if not speed.decode_tok_s.is_known:
+        sink.line(f"speed: {shown(speed.decode_tok_s)}")
+        return
     sink.line(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
     if speed.tokens_per_check.number > 1:
         sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
-    sink.line(f"       first token after 1K: {shown(speed.ttft_1k_s)}; after 8K: {shown(speed.ttft_8k_s)}")
+
+
+def _first_token(sink: Sink, report: FitReport) -> None:
+    speed = report.evaluation.speed
+    if speed.ttft_1k_s.is_known:
+        sink.line(f"first token: after a prompt of 1K: {shown(speed.ttft_1k_s)}")
+    if speed.ttft_8k_s.is_known:
+        sink.line(f"             after a prompt of 8K: {shown(speed.ttft_8k_s)}")
 
 
 def _host(sink: Sink, report: FitReport) -> None:
@@ -110,7 +120,7 @@ def _host(sink: Sink, report: FitReport) -> None:
         return
     sink.line(f"the host must have: {shown(needs.ram_mib, 0)} of free RAM; instruction set: {needs.isa}")
     for target, figure in needs.ram_gb_s:
-        sink.line(f"  for {target:g} tok/s: RAM that reads {shown(figure)}")
+        sink.line(f"  for {target:g} tok/s: {f'RAM that reads {shown(figure)}' if figure.is_known else figure.by}")
     for gb_s, figure in needs.tok_s_at:
         sink.line(f"  with {gb_s:g} GB/s: {shown(figure)}")
 
@@ -154,22 +164,28 @@ def show_report(report: FitReport) -> None:
     for device in report.evaluation.devices:
         sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     if report.runnable:
-        sink.line("this version can run it")
+        sink.line("can this version run it: yes, on the CPU")
     else:
-        sink.line(f"this version cannot run it: {report.runnable_reason}")
+        sink.line(f"can this version run it: no: {report.runnable_reason}")
     _plan(sink, report)
     _memory(sink, report)
     _speed(sink, report)
+    _first_token(sink, report)
     _host(sink, report)
     _others(sink, report)
     for note in report.notes:
         notes.line(f"note: {note}")
+    _hint(notes, report)
+
+
+def _hint(notes: Sink, report: FitReport) -> None:
+    """What to type next."""
+    if report.machine.origin == "this machine" and not report.evaluation.speed.decode_tok_s.is_known:
+        notes.line("hint: twofold probe measures the bandwidths that a speed needs", style="cyan")
     if report.runnable and report.verdict in ("fits", "tight"):
         notes.line(f"hint: twofold chat {report.model}", style="cyan")
     elif report.nearest:
         notes.line(f"hint: twofold fit {report.model} {report.nearest[0].options}", style="cyan")
-    elif not report.evaluation.speed.decode_tok_s.is_known and report.machine.origin == "this machine":
-        notes.line("hint: twofold probe", style="cyan")
 
 
 def show_explanation(report: FitReport) -> None:

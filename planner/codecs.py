@@ -7,6 +7,8 @@ inputs (the last group is shorter, and still has its scale). `copies` > 1 (exper
 
 from __future__ import annotations
 
+import functools
+
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
 TILE_ROWS = 16
@@ -24,13 +26,18 @@ def _ceil_div(n: int, unit: int) -> int:
     return -(-n // unit)
 
 
-def _member_bytes(member: LinearSpec, bits: int) -> int:
-    """Codes of `bits` bits and fp16 scales of one member, all its copies."""
-    tiles = _ceil_div(member.out_features, TILE_ROWS)
-    sub_blocks = _ceil_div(member.in_features, SUB_BLOCK_INPUTS)
-    scale_groups = _ceil_div(member.in_features, GROUP_SIZE)
+@functools.lru_cache(maxsize=4096)
+def split_bytes(out_features: int, in_features: int, bits: int) -> int:
+    """Codes of `bits` bits and fp16 scales of one Linear."""
+    tiles = _ceil_div(out_features, TILE_ROWS)
+    sub_blocks = _ceil_div(in_features, SUB_BLOCK_INPUTS)
+    scale_groups = _ceil_div(in_features, GROUP_SIZE)
     codes = sub_blocks * (TILE_ROWS * SUB_BLOCK_INPUTS * bits // 8)
-    return tiles * (codes + scale_groups * TILE_ROWS * F16_BYTES) * member.copies
+    return tiles * (codes + scale_groups * TILE_ROWS * F16_BYTES)
+
+
+def _member_bytes(member: LinearSpec, bits: int) -> int:
+    return split_bytes(member.out_features, member.in_features, bits) * member.copies
 
 
 def base_bytes(group: LinearGroup) -> int:
@@ -71,20 +78,21 @@ def mixer_bytes(spec: ModelSpec) -> int:
     return sum(m * m * F32_BYTES for m in odd if 1 < m <= MAX_MIXED_BLOCKS)
 
 
-def norm_bytes(spec: ModelSpec) -> int:
-    """RMSNorm weights in fp32: two a layer (four in Gemma), the query and key head norms, and the final one."""
+def layer_norm_weights(spec: ModelSpec, layer: LayerSpec) -> int:
+    """RMSNorm weights of a layer: two (four in Gemma) of the hidden size, and the query and key head norms."""
     per_layer = 4 if spec.architecture.startswith("gemma") else 2
-    total = spec.hidden_size
-    for layer in spec.layers:
-        total += per_layer * spec.hidden_size
-        if spec.qk_norm and layer.n_heads:
-            total += 2 * layer.k_head_dim
-    return total * F32_BYTES
+    heads = 2 * layer.k_head_dim if spec.qk_norm and layer.n_heads else 0
+    return per_layer * spec.hidden_size + heads
 
 
-def dense_bytes(layer: LayerSpec) -> int:
-    """Weights of a layer that stay in 16 bits (routers, small gates, convolutions)."""
-    return layer.dense_weights * F16_BYTES
+def norm_bytes(spec: ModelSpec) -> int:
+    """All RMSNorm weights in fp32, the final one included."""
+    return (spec.hidden_size + sum(layer_norm_weights(spec, layer) for layer in spec.layers)) * F32_BYTES
+
+
+def dense_bytes(spec: ModelSpec, layer: LayerSpec) -> int:
+    """Weights of a layer that stay in 16 bits (routers, small gates, convolutions); its norms are counted apart."""
+    return max(0, layer.dense_weights - layer_norm_weights(spec, layer)) * F16_BYTES
 
 
 def embedding_bytes(spec: ModelSpec) -> int:
@@ -92,6 +100,7 @@ def embedding_bytes(spec: ModelSpec) -> int:
     return spec.n_embedding_weights * F16_BYTES
 
 
+@functools.lru_cache(maxsize=4096)
 def gguf_bytes(rows: int, cols: int, codec: str) -> int:
     """A GGUF tensor [rows, cols] stored as `codec` (a GGML type name), with llama.cpp's fallback for odd row lengths.
 

@@ -55,7 +55,7 @@ def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
     """Weight bytes of a GGUF of `spec` at `quant`, from block sizes."""
     per_layer = []
     for layer in spec.layers:
-        total = layer.dense_weights * codecs.F32_BYTES
+        total = 2 * codecs.dense_bytes(spec, layer)  # F32 in a GGUF
         for group in layer.groups:
             for member in group.members:
                 codec = _codec(member, layer, spec.n_layers, quant)
@@ -89,6 +89,7 @@ class Alternative:
     vram_mib: Figure
     ram_mib: Figure
     fits_card: bool | None
+    fits_ram: bool | None
     layers_on_card: int | None
     n_layers: int
     tok_s: Figure
@@ -102,6 +103,7 @@ class Alternative:
             "vram_mib": self.vram_mib.to_json(),
             "ram_mib": self.ram_mib.to_json(),
             "fits_card": self.fits_card,
+            "fits_ram": self.fits_ram,
             "layers_on_card": self.layers_on_card,
             "n_layers": self.n_layers,
             "tok_s": self.tok_s.to_json(),
@@ -147,6 +149,13 @@ def _speed(card_bytes: int, host_bytes: int, card: CardBudget | None, host: Host
     )
 
 
+def _fits_ram(ram: Figure, host: HostBudget | None, margin_mib: float) -> bool | None:
+    """None where the host's memory is unknown."""
+    if host is None or not host.available_mib.is_known:
+        return None
+    return ram.number <= host.available_mib.number - margin_mib
+
+
 def alternative(
     spec: ModelSpec,
     quant: str,
@@ -176,7 +185,9 @@ def alternative(
         ram = reasoned(round(everything / MIB, 1), "MiB", f"{quant} blocks + {kv_type} cache, on the CPU")
         speed = _speed(0, weights.card, None, host)
         command = _command(flag, context_tokens, kv_type, 0 if card is None else None)
-        return Alternative(quant, vram, ram, None, None, spec.n_layers, speed, command, "on the CPU")
+        in_ram = _fits_ram(ram, host, margin_mib)
+        note = "on the CPU" if in_ram is not False else "on the CPU: more than the free RAM"
+        return Alternative(quant, vram, ram, None, in_ram, None, spec.n_layers, speed, command, note)
     free = card.free_mib.number
     fits = (vram.high or 0.0) <= free - margin_mib
     spilled = 0
@@ -193,7 +204,10 @@ def alternative(
     speed = _speed(weights.card - min(spilled, weights.card), spilled, card, host)
     note = "wholly in VRAM" if fits else f"{layers} of {spec.n_layers} layers in VRAM, the rest from RAM"
     command = _command(flag, context_tokens, kv_type, 99 if fits else layers)
-    return Alternative(quant, vram, ram, fits, layers, spec.n_layers, speed, command, note)
+    in_ram = _fits_ram(ram, host, margin_mib)
+    if in_ram is False:
+        note += ": more than the free RAM"
+    return Alternative(quant, vram, ram, fits, in_ram, layers, spec.n_layers, speed, command, note)
 
 
 def alternatives(
@@ -227,7 +241,7 @@ def alternatives(
 def as_it_is(
     spec: ModelSpec,
     file_bytes: int,
-    path: str,
+    flag: str,
     context_tokens: int,
     kv_type: KvType,
     card: CardBudget | None,
@@ -241,4 +255,4 @@ def as_it_is(
     on_card = file_bytes if spec.tie_embeddings else file_bytes - on_host
     per_layer = (on_card // max(1, spec.n_layers),) * spec.n_layers
     weights = LlamaWeights(on_card, on_host, per_layer)
-    return alternative(spec, "as it is", weights, 0.02, context_tokens, kv_type, card, host, margin_mib, f"-m {path}")
+    return alternative(spec, "as it is", weights, 0.02, context_tokens, kv_type, card, host, margin_mib, flag)

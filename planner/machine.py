@@ -141,7 +141,7 @@ def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool)
     notes: list[str] = []
     if not is_this_machine:
         notes.append(f"planned for {label}: an imported profile is advice, nothing of it was measured here")
-    if not profile.complete:
+    if not profile.complete and not is_this_machine:
         notes.append("the profile is incomplete: some parts were skipped or failed")
     if len(profile.gpus) > 1:
         notes.append(f"{len(profile.gpus)} cards: each is judged alone, their memory is never added up")

@@ -105,7 +105,7 @@ def _weight_terms(spec: ModelSpec, device: Device) -> list[Term]:
     """Base, rotation and dense weights: always where the passes are computed."""
     base = sum(codecs.base_bytes(group) for group in spec.groups if group is not spec.head)
     side = codecs.mixer_bytes(spec) + sum(codecs.side_bytes(group, is_head=group is spec.head) for group in spec.groups)
-    dense = sum(codecs.dense_bytes(layer) for layer in spec.layers)
+    dense = sum(codecs.dense_bytes(spec, layer) for layer in spec.layers)
     terms = [
         exact("base", device, base, "2-bit codes + fp16 scales per 16-row tile and 128 inputs, decoder Linears"),
         exact("head_base", device, codecs.base_bytes(spec.head), "2-bit codes + scales of the LM head"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from twofold.planner.evaluate import SEVERITY, Evaluation, evaluate, needs
 from twofold.planner.knobs import Knobs
@@ -95,9 +95,14 @@ def best_on_card(
     return evaluate(spec, best, card, machine.host, request.margin_mib)
 
 
-def _best_over_kv(evaluations: list[Evaluation]) -> Evaluation:
-    """The first KV type (they are ordered best first) with the least severe verdict."""
-    return min(evaluations, key=lambda evaluation: evaluation.severity)
+def _best_over_kv(evaluations: Iterable[Evaluation]) -> Evaluation:
+    """The first KV type (they come best first) that fits, else the one with the least severe verdict."""
+    tried: list[Evaluation] = []
+    for evaluation in evaluations:
+        tried.append(evaluation)
+        if evaluation.verdict == "fits":
+            break
+    return min(tried, key=lambda one: one.severity)
 
 
 def uses_card(machine: MachineBudget, request: Request) -> bool:
@@ -124,13 +129,13 @@ def propose_evaluations(
     if not uses_card(machine, request):
         # The CPU engine's cache is f16; another type is planned only when asked for.
         kinds = kinds if request.kv_type else kinds[:1]
-        every = [
+        every = (
             evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, request.margin_mib)
             for kind in kinds
-        ]
+        )
         return [(None, _best_over_kv(every))]
     return [
-        (card, _best_over_kv([best_on_card(spec, machine, card, request, kind) for kind in kinds]))
+        (card, _best_over_kv(best_on_card(spec, machine, card, request, kind) for kind in kinds))
         for card in machine.cards
     ]
 

@@ -54,9 +54,7 @@ def download_estimate(spec: ModelSpec) -> Figure:
     """Size of the source weights: known, or two bytes a weight."""
     if spec.weights_bytes is not None:
         return reported(round(spec.weights_bytes / MIB, 1), "MiB", "size of the weight files")
-    n_weights = spec.n_decoder_weights + spec.n_embedding_weights + spec.draft_head_weights
-    if not spec.tie_embeddings:
-        n_weights += sum(member.n_weights for member in spec.head.members)
+    n_weights = spec.n_parameters + spec.draft_head_weights
     mib = n_weights * 2 / MIB
     return reasoned(round(mib, 1), "MiB", "16-bit weights", low=round(mib, 1), high=round(mib * 1.1, 1))
 
@@ -95,14 +93,14 @@ def fit(
     request: Request,
     *,
     download_mib: Figure | None = None,
-    gguf_path: str | None = None,
+    gguf_flag: str | None = None,
     gguf_repo: str | None = None,
 ) -> FitReport:
     """Plan `spec` for `machine` and judge the plan at the requested context.
 
     Args:
         download_mib: what would have to be fetched, where known better than from the spec.
-        gguf_path: the model is this GGUF file; it is then also answered as it is, with llama.cpp.
+        gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
 
     Raises:
@@ -136,8 +134,8 @@ def fit(
         nearest=nearest_plans(spec, evaluation, card, machine, request, most),
         alternatives=others,
         advice=_advice(card, others),
-        as_is=as_it_is(spec, file_bytes, gguf_path, context, kind, card, machine.host, request.margin_mib)
-        if gguf_path and file_bytes
+        as_is=as_it_is(spec, file_bytes, gguf_flag, context, kind, card, machine.host, request.margin_mib)
+        if gguf_flag and file_bytes
         else None,
         host_needs=host_needs(spec, evaluation, card, request.margin_mib)
         if card is not None and machine.host is None
