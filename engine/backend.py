@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import warnings
 from dataclasses import dataclass
 from types import ModuleType
@@ -41,7 +42,7 @@ def _native() -> tuple[ModuleType | None, str | None]:
 
 
 def _configure(threads: int | None, isa: str | None) -> None:
-    """Set the native pool and tier, which the process shares.
+    """Set the native pool and tier, which the process shares. `TWOFOLD_CPU_ISA` wins over a plan's tier.
 
     Raises:
         InvalidOption: for a tier that this machine or build lacks.
@@ -49,18 +50,19 @@ def _configure(threads: int | None, isa: str | None) -> None:
     from twofold.kernels.cpu import native
 
     module = native()
-    if isa not in (None, "auto"):
-        if isa not in module.available_tiers():
-            raise InvalidOption(
-                f"the instruction set {isa!r} cannot be used here",
-                found=", ".join(module.available_tiers()),
-                needed=str(isa),
-                hint="plan again on this machine: twofold fit MODEL",
-            )
-        if isa != module.isa():
-            module.force_isa(isa)
-    if threads is not None and threads != module.threads():
-        module.set_threads(threads)
+    wanted = "" if isa in (None, "auto") or os.environ.get("TWOFOLD_CPU_ISA") else isa
+    try:
+        module.force_isa(wanted)
+        module.isa()  # reads the variable
+        if threads is not None and threads != module.threads():
+            module.set_threads(threads)
+    except ValueError as error:
+        raise InvalidOption(
+            f"the CPU kernels cannot run as asked: {error}",
+            found=", ".join(module.available_tiers()),
+            needed=os.environ.get("TWOFOLD_CPU_ISA") or isa,
+            hint="plan again on this machine: twofold fit MODEL",
+        ) from None
 
 
 def _announce(reason: str) -> None:

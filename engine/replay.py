@@ -105,7 +105,7 @@ class Player:
         assert op.output is not None
         self._ops.embed(self._dense[str(op.instruction.weight)], self._state.tokens, out=op.output)
         if self._model.embedding_scale is not None:
-            op.output *= np.float32(self._model.embedding_scale)
+            np.multiply(op.output, np.float32(self._model.embedding_scale), out=op.output)
 
     def _rms_norm(self, op: Op) -> None:
         weight = self._dense[str(op.instruction.weight)]

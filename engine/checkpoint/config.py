@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from twofold.kernels.naive.split_weights import ExchangeDtype
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 
 VERSION = 1
 QUANT_METHOD = "twofold"
 RESIDUAL_BITS = (4, 5, 6, 7, 8)
-EXCHANGE_DTYPES = ("float32", "float16", "bfloat16")
+EXCHANGE_DTYPES: tuple[ExchangeDtype, ...] = ("float32", "float16", "bfloat16")
 _REQUIRED = frozenset({"quant_method", "version", "group_size", "base", "residual", "exchange_dtype", "seed"})
 _OPTIONAL = frozenset({"source", "calibration", "tokenizer_sha256", "measured"})
 
@@ -72,7 +73,7 @@ class CheckpointConfig:
     base_planes: int = 2
     residual_planes: int = 2
     overrides: Mapping[str, int] = field(default_factory=dict)
-    exchange_dtype: str = "float32"
+    exchange_dtype: ExchangeDtype = "float32"
     seed: int = 0
     source: Mapping[str, Any] = field(default_factory=dict)
     calibration: Mapping[str, Any] = field(default_factory=dict)
