@@ -54,7 +54,7 @@ def rms_norm(x: F32, weight: F32, eps: float, *, out: F32 | None = None) -> F32:
 
 
 def rope(x: F32, cos: F32, sin: F32, *, out: F32 | None = None) -> F32:
-    """Rotate each head of fp32 [rows, heads, D] by its row's angles: cos and sin [rows, R / 2], R <= D; `out` is not x."""
+    """Rotate each head of fp32 [rows, heads, D] by its row's angles: cos and sin [rows, R / 2]; `out` is not x."""
     check(x, np.float32, (None, None, None), "x")
     half = cos.shape[-1]
     if 2 * half > x.shape[2]:

@@ -85,58 +85,63 @@ constexpr long kWidth = sizeof(V);
 constexpr long kHalves = 64 / kWidth;  // registers a 64-byte vector takes
 constexpr long kLanes = kWidth / 4;
 
-// Where the four 16-bit operands of a sub-block's half come from: decoded on the way, or decoded before.
+// Where the 16-bit operands of a vector's half come from: decoded on the way, or decoded before. One vector is asked for at
+// a time, so that few registers are taken while the rows' sums occupy the others.
 struct BaseSource {
   const std::uint8_t* packed;
   V table;
-  explicit BaseSource(const Codes& codes, const std::uint8_t* p) : packed(p), table(table_v(codes.levels)) {}
-  TWOFOLD_INLINE void split(V bytes, V& even, V& odd) { even = even_v(bytes), odd = right_v<8>(bytes); }
-  __attribute__((always_inline)) void operands(long block, long half, V* even, V* odd) const {
-    const V x = load_v(packed + 64 * block + kWidth * half), three = bytes_v(3);
-    split(look_up_v(table, and_v(x, three)), even[0], odd[0]);
-    split(look_up_v(table, and_v(right_v<2>(x), three)), even[1], odd[1]);
-    split(look_up_v(table, and_v(right_v<4>(x), three)), even[2], odd[2]);
-    split(look_up_v(table, and_v(right_v<6>(x), three)), even[3], odd[3]);
+  BaseSource(const Codes& codes, const std::uint8_t* p) : packed(p), table(table_v(codes.levels)) {}
+  template <int Vector>
+  __attribute__((always_inline)) void operand(long block, long half, V& even, V& odd) const {
+    const V x = load_v(packed + 64 * block + kWidth * half);
+    const V levels = look_up_v(table, and_v(Vector == 0 ? x : right_v<2 * Vector>(x), bytes_v(3)));
+    even = even_v(levels), odd = right_v<8>(levels);
   }
 };
 
 template <int Bits>
 struct ResidualSource {
   const std::uint8_t* packed;
-  explicit ResidualSource(const Codes&, const std::uint8_t* p) : packed(p) {}
-  __attribute__((always_inline)) void operands(long block, long half, V* even, V* odd) const {
-    const std::uint8_t* p = packed + 32 * Bits * block + kWidth * half;
-    const V nibble = bytes_v(15), low = load_v(p), high = load_v(p + 64);
-    V u[4] = {and_v(low, nibble), and_v(right_v<4>(low), nibble), and_v(high, nibble), and_v(right_v<4>(high), nibble)};
+  ResidualSource(const Codes&, const std::uint8_t* p) : packed(p) {}
+  template <int Vector>
+  __attribute__((always_inline)) void operand(long block, long half, V& even, V& odd) const {
+    const std::uint8_t *start = packed + 32 * Bits * block, *p = start + kWidth * half;
+    const V low = load_v(p + 64 * (Vector / 2));
+    V u = and_v(Vector % 2 == 0 ? low : right_v<4>(low), bytes_v(15));
     if (Bits == 6 || Bits == 7) {
-      const V pair = load_v(p + 128), mask = bytes_v(0x30);
-      u[0] = or_v(u[0], and_v(left_v<4>(pair), mask));
-      u[1] = or_v(u[1], and_v(left_v<2>(pair), mask));
-      u[2] = or_v(u[2], and_v(pair, mask));
-      u[3] = or_v(u[3], and_v(right_v<2>(pair), mask));
+      const V pair = load_v(p + 128);
+      const V moved = Vector == 0 ? left_v<4>(pair) : Vector == 1 ? left_v<2>(pair) : Vector == 2 ? pair : right_v<2>(pair);
+      u = or_v(u, and_v(moved, bytes_v(0x30)));
     }
-    if (Bits == 5 || Bits == 7) {
-      const std::uint8_t* words = packed + 32 * Bits * block + 32 * Bits - 32;
-      for (int v = 0; v < 4; ++v) u[v] = or_v(u[v], expand_bits_v(words + 8 * v, half, 1 << (Bits - 1)));
-    }
+    if (Bits == 5 || Bits == 7) u = or_v(u, expand_bits_v(start + 32 * Bits - 32 + 8 * Vector, half, 1 << (Bits - 1)));
     if (Bits == 8) {
-      const V top = bytes_v(0xF0), low4 = load_v(p + 128), high4 = load_v(p + 192);
-      u[0] = or_v(u[0], and_v(left_v<4>(low4), top));
-      u[1] = or_v(u[1], and_v(low4, top));
-      u[2] = or_v(u[2], and_v(left_v<4>(high4), top));
-      u[3] = or_v(u[3], and_v(high4, top));
+      const V high = load_v(p + 128 + 64 * (Vector / 2));
+      u = or_v(u, and_v(Vector % 2 == 0 ? left_v<4>(high) : high, bytes_v(0xF0)));
     }
-    for (int v = 0; v < 4; ++v) even[v] = even_v(u[v]), odd[v] = right_v<8>(u[v]);
+    even = even_v(u), odd = right_v<8>(u);
   }
 };
 
 struct DecodedSource {
   const std::uint8_t* decoded;  // [block][half][vector][even, odd][kWidth]
-  __attribute__((always_inline)) void operands(long block, long half, V* even, V* odd) const {
-    const std::uint8_t* p = decoded + (block * kHalves + half) * 8 * kWidth;
-    for (int v = 0; v < 4; ++v) even[v] = load_v(p + 2 * v * kWidth), odd[v] = load_v(p + (2 * v + 1) * kWidth);
+  template <int Vector>
+  __attribute__((always_inline)) void operand(long block, long half, V& even, V& odd) const {
+    const std::uint8_t* p = decoded + ((block * kHalves + half) * 4 + Vector) * 2 * kWidth;
+    even = load_v(p), odd = load_v(p + kWidth);
   }
 };
+
+template <int Vector, int Rows, class Source>
+TWOFOLD_INLINE void add_vector(const Source& source, long block, long half, const std::int16_t* t, long t_stride,
+                               V (&n)[Rows][kHalves]) {
+  V even, odd;
+  source.template operand<Vector>(block, half, even, odd);
+  for (int r = 0; r < Rows; ++r) {
+    const std::int16_t* quad = t + r * t_stride + 16 * block + 4 * Vector;
+    n[r][half] = multiply_add_v(n[r][half], even, broadcast_v(quad));
+    n[r][half] = multiply_add_v(n[r][half], odd, broadcast_v(quad + 2));
+  }
+}
 
 // acc[row][16] += fp32(n - offset * sum) * scale for `Rows` rows.
 template <int Rows, class Source>
@@ -148,15 +153,10 @@ TWOFOLD_INLINE void rows_sums(const Source& source, long n_blocks, const std::in
   }
   for (long block = 0; block < n_blocks; ++block) {
     for (long h = 0; h < kHalves; ++h) {
-      V even[4], odd[4];
-      source.operands(block, h, even, odd);
-      for (int v = 0; v < 4; ++v) {
-        for (int r = 0; r < Rows; ++r) {
-          const std::int16_t* quad = t + r * t_stride + 16 * block + 4 * v;
-          n[r][h] = multiply_add_v(n[r][h], even[v], broadcast_v(quad));
-          n[r][h] = multiply_add_v(n[r][h], odd[v], broadcast_v(quad + 2));
-        }
-      }
+      add_vector<0, Rows>(source, block, h, t, t_stride, n);
+      add_vector<1, Rows>(source, block, h, t, t_stride, n);
+      add_vector<2, Rows>(source, block, h, t, t_stride, n);
+      add_vector<3, Rows>(source, block, h, t, t_stride, n);
     }
   }
   for (int r = 0; r < Rows; ++r) {
@@ -181,6 +181,13 @@ TWOFOLD_INLINE void all_rows(const Source& source, const Codes& codes, long n_bl
   if (n_rows == 1) rows_sums<1>(source, n_blocks, t, t_stride, codes.offset, sums, scale, acc);
 }
 
+template <int Vector, class Source>
+TWOFOLD_INLINE void store_operand(const Source& source, long block, long half, std::uint8_t* p) {
+  V even, odd;
+  source.template operand<Vector>(block, half, even, odd);
+  store_v(p + 2 * Vector * kWidth, even), store_v(p + (2 * Vector + 1) * kWidth, odd);
+}
+
 // Up to four rows decode on the way; more share one decoding in the L1 cache.
 template <class Source>
 __attribute__((noinline)) void source_sums(const Codes& codes, const std::uint8_t* packed, long n_blocks,
@@ -194,10 +201,11 @@ __attribute__((noinline)) void source_sums(const Codes& codes, const std::uint8_
   alignas(64) std::uint8_t decoded[16 * 512];
   for (long block = 0; block < n_blocks; ++block) {
     for (long h = 0; h < kHalves; ++h) {
-      V even[4], odd[4];
-      source.operands(block, h, even, odd);
       std::uint8_t* p = decoded + (block * kHalves + h) * 8 * kWidth;
-      for (int v = 0; v < 4; ++v) store_v(p + 2 * v * kWidth, even[v]), store_v(p + (2 * v + 1) * kWidth, odd[v]);
+      store_operand<0>(source, block, h, p);
+      store_operand<1>(source, block, h, p);
+      store_operand<2>(source, block, h, p);
+      store_operand<3>(source, block, h, p);
     }
   }
   all_rows(DecodedSource{decoded}, codes, n_blocks, t, t_stride, n_rows, sums, scale, acc);

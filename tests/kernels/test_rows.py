@@ -1,0 +1,266 @@
+"""Row operations: each numpy definition against scalar Python, and the native tiers against it to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from twofold.kernels import cpu
+from twofold.kernels.naive import ops as naive
+from twofold.kernels.naive.exponential import COEFFICIENTS, exp
+from twofold.kernels.naive.rotation import block_width, needs_mix, rotate, unrotate
+from twofold.kernels.naive.sum16 import sum16
+
+f32 = np.float32
+Make = Callable[..., Any]
+
+
+def normal(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
+    return (np.random.default_rng(seed).normal(size=shape) * scale).astype(np.float32)
+
+
+def scalar_sum16(values: list[np.float32]) -> np.float32:
+    lanes = [f32(0)] * 16
+    for i, value in enumerate(values):
+        lanes[i % 16] = f32(lanes[i % 16] + value)
+    for width in (8, 4, 2, 1):
+        for lane in range(width):
+            lanes[lane] = f32(lanes[lane] + lanes[lane + width])
+    return lanes[0]
+
+
+@pytest.mark.parametrize("n", [1, 7, 16, 17, 64, 100])
+def test_sum16_order(n: int) -> None:
+    x = normal(3, n, scale=1e3)
+    assert [scalar_sum16(list(row)) for row in x] == list(sum16(x))
+
+
+@pytest.mark.parametrize("n", [1, 15, 64, 80])
+def test_rms_norm_order(n: int) -> None:
+    x, weight = normal(2, n), normal(n, seed=1)
+    y = naive.rms_norm(x, weight, 1e-5)
+    for row in range(2):
+        s = f32(scalar_sum16([f32(v * v) for v in x[row]]) / f32(n))
+        r = f32(f32(1) / np.sqrt(f32(s + f32(1e-5))))
+        assert list(y[row]) == [f32(f32(v * r) * w) for v, w in zip(x[row], weight, strict=True)]
+
+
+@pytest.mark.parametrize("dimension", [1, 6, 12, 16])
+def test_rotation_order(dimension: int) -> None:
+    rng = np.random.default_rng(0)
+    width = block_width(dimension)
+    m = dimension // width
+    signs = (rng.integers(0, 2, dimension) * 2 - 1).astype(np.int8)
+    mix = np.linalg.qr(rng.normal(size=(m, m)))[0].astype(np.float32) if needs_mix(dimension) else None
+    x = normal(2, dimension)
+    rotated = rotate(x, signs, mix)
+    for row in range(2):
+        t = [f32(v * f32(s)) for v, s in zip(x[row], signs, strict=True)]
+        stride = 1
+        while stride < width:
+            for i in range(dimension):
+                if not i & stride:
+                    t[i], t[i + stride] = f32(t[i] + t[i + stride]), f32(t[i] - t[i + stride])
+            stride *= 2
+        t = [f32(v * f32(1 / math.sqrt(width))) for v in t]
+        if mix is not None:
+            mixed = []
+            for d in range(m):
+                for i in range(width):
+                    acc = f32(0)
+                    for c in range(m):
+                        acc = f32(acc + f32(mix[d, c] * t[c * width + i]))
+                    mixed.append(acc)
+            t = mixed
+        assert list(rotated[row]) == t
+    np.testing.assert_allclose(unrotate(rotated, signs, mix), x, atol=1e-5)
+
+
+def test_exp_is_accurate_and_evaluated_as_written() -> None:
+    x = -np.concatenate([np.linspace(0, 87.3, 20001), np.geomspace(1e-30, 1, 1000)]).astype(np.float32)
+    exact = np.exp(x.astype(np.float64))
+    assert np.abs(exp(x) / exact - 1).max() < 2**-22
+    for v in x[:: len(x) // 50]:
+        k = f32(round(float(f32(v * f32(1.44269504)))))
+        r = f32(f32(v - f32(k * f32(0.693359375))) - f32(k * f32(-2.12194440e-4)))
+        p = COEFFICIENTS[0]
+        for c in COEFFICIENTS[1:]:
+            p = f32(f32(p * r) + c)
+        assert exp(np.array([v]))[0] == f32(p * f32(2.0 ** float(k)))
+
+
+def test_exp_at_its_ends() -> None:
+    ends = exp(np.array([0.0, -0.0, -88, -np.inf, np.nan], np.float32))
+    assert ends[0] == ends[1] == 1 and ends[2] == ends[3] > 0 and np.isnan(ends[4])
+
+
+HOSTILE = np.array(
+    [0.0, -0.0, 1e-45, -1e-40, 3e38, -3e38, np.inf, -np.inf, np.nan, 100, -100, -87.4, 1.5, -1.5], np.float32
+)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 576), (33, 64), (3, 80), (16, 1536), (2, 9, 100)])
+def test_native_rows(native_ops: ModuleType, guarded: Make, same_bits: Make, shape: tuple[int, ...]) -> None:
+    x, y, weight = normal(*shape, scale=4), normal(*shape, seed=1), normal(shape[-1], seed=2)
+    for name, arguments in (("rms_norm", (x, weight, 1e-6)), ("silu_mul", (x, y)), ("add", (x, y))):
+        out = guarded(shape)
+        getattr(native_ops, name)(*arguments, out=out.array)
+        same_bits(out.check(), getattr(naive, name)(*arguments))
+
+
+def test_native_rows_on_hostile_values(native_ops: ModuleType, same_bits: Make) -> None:
+    pairs = np.array(np.meshgrid(HOSTILE, HOSTILE)).reshape(2, 1, -1)
+    x, y = np.ascontiguousarray(pairs[0]), np.ascontiguousarray(pairs[1])
+    for name in ("silu_mul", "add"):
+        same_bits(getattr(native_ops, name)(x, y), getattr(naive, name)(x, y))
+    for row in HOSTILE:
+        z = np.full((1, 20), row, np.float32)
+        same_bits(
+            native_ops.rms_norm(z, np.ones(20, np.float32), 1e-6), naive.rms_norm(z, np.ones(20, np.float32), 1e-6)
+        )
+
+
+def test_add_in_place(native_ops: ModuleType) -> None:
+    x, y = normal(33, 576), normal(33, 576, seed=1)
+    expected = x + y
+    assert native_ops.add(x, y, out=x) is x
+    assert x.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("ops_name", ["naive", "native"])
+def test_arguments_of_any_memory_order(native_ops: ModuleType, same_bits: Make, ops_name: str) -> None:
+    ops = naive if ops_name == "naive" else native_ops
+    x = np.asfortranarray(normal(5, 64))
+    y = normal(5, 128, seed=1)[:, ::2]
+    same_bits(ops.add(x, y), np.ascontiguousarray(x) + np.ascontiguousarray(y))
+
+
+@pytest.mark.parametrize(("heads", "dim", "rotary"), [(9, 64, 64), (1, 80, 20), (3, 2, 2), (4, 100, 100)])
+def test_native_rope(native_ops: ModuleType, guarded: Make, same_bits: Make, heads: int, dim: int, rotary: int) -> None:
+    x = normal(33, heads, dim)
+    cos, sin = naive.rope_tables(np.arange(1000, 1033), rotary, 1e5)
+    out = guarded(x.shape)
+    native_ops.rope(x, cos, sin, out=out.array)
+    same_bits(out.check(), naive.rope(x, cos, sin))
+
+
+def test_rope_is_the_half_split_rotation() -> None:
+    x = normal(2, 1, 6)
+    cos, sin = naive.rope_tables(np.array([0, 3]), 4, 10.0)
+    y = naive.rope(x, cos, sin)
+    assert y[0].tobytes() == x[0].tobytes()
+    for i, angle in enumerate((3.0, 3.0 / math.sqrt(10))):
+        c, s = f32(math.cos(angle)), f32(math.sin(angle))
+        assert y[1, 0, i] == f32(f32(x[1, 0, i] * c) - f32(x[1, 0, 2 + i] * s))
+        assert y[1, 0, 2 + i] == f32(f32(x[1, 0, 2 + i] * c) + f32(x[1, 0, i] * s))
+    assert list(y[1, 0, 4:]) == list(x[1, 0, 4:])
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        None,
+        {"rope_type": "linear", "factor": 4.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    ],
+)
+def test_rope_tables_match_transformers(scaling: dict[str, Any] | None) -> None:
+    transformers = pytest.importorskip("transformers")
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    torch = pytest.importorskip("torch")
+    parameters = {"rope_theta": 500000.0, "rope_type": "default", **(scaling or {})}
+    config = transformers.LlamaConfig(
+        hidden_size=256, num_attention_heads=4, max_position_embeddings=131072, rope_theta=500000.0
+    )
+    config.rope_scaling = parameters if scaling else None
+    if hasattr(config, "rope_parameters"):
+        config.rope_parameters = parameters
+    positions = np.array([0, 1, 2, 77, 1000])
+    cos, sin = LlamaRotaryEmbedding(config)(torch.zeros(1, 1), torch.from_numpy(positions)[None])
+    ours = naive.rope_tables(positions, 64, 500000.0, scaling)
+    np.testing.assert_allclose(ours[0], cos[0, :, :32].numpy(), atol=2e-4)  # theirs multiplies in fp32
+    np.testing.assert_allclose(ours[1], sin[0, :, :32].numpy(), atol=2e-4)
+
+
+def test_unknown_rope_scaling_is_refused() -> None:
+    with pytest.raises(ValueError, match="'yarn' is not known"):
+        naive.rope_tables(np.arange(3), 64, 1e4, {"rope_type": "yarn"})
+    with pytest.raises(ValueError, match="pairs"):
+        naive.rope_tables(np.arange(3), 63, 1e4)
+
+
+def test_embed(native_ops: ModuleType, guarded: Make, same_bits: Make) -> None:
+    bits = np.arange(65536, dtype=np.uint16).reshape(-1, 128)  # every fp16 there is
+    table = bits.view(np.float16)
+    tokens = np.random.default_rng(0).permutation(len(table)).astype(np.int64)
+    out = guarded((len(table), 128))
+    native_ops.embed(table, tokens, out=out.array)
+    same_bits(out.check(), naive.embed(table, tokens))
+    odd = np.ascontiguousarray(table[:, :13])
+    same_bits(native_ops.embed(odd, tokens), naive.embed(odd, tokens))
+    for ops in (naive, native_ops):
+        for token in (-1, len(table)):
+            with pytest.raises(ValueError, match=f"token {token} is outside a vocabulary of 512"):
+                ops.embed(table, np.array([0, token]))
+
+
+def test_argmax(native_ops: ModuleType) -> None:
+    logits = normal(5, 49153)
+    logits[1] = -np.inf
+    logits[2, [7, 900]] = 50
+    logits[3, [3, 4]] = [0.0, -0.0]
+    logits[3, 5:] = -1
+    logits[3, :3] = -1
+    for ops in (naive, native_ops):
+        np.testing.assert_array_equal(ops.argmax(logits)[1:4], [0, 7, 3])
+        np.testing.assert_array_equal(ops.argmax(logits), logits.argmax(axis=1))
+        with pytest.raises(ValueError, match="NaN among the logits of row 2"):
+            ops.argmax(np.array([[0, 1], [1, 0], [1, np.nan], [np.nan, 0]], np.float32))
+        with pytest.raises(ValueError, match="no logits"):
+            ops.argmax(np.empty((1, 0), np.float32))
+
+
+def test_denormals_survive_a_flushing_caller(native_ops: ModuleType) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.full((33, 4096), 1e-40, np.float32)
+    expected = naive.add(x, x)
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    try:
+        actual = native_ops.add(x, x)
+    finally:
+        torch.set_flush_denormal(False)
+    assert actual.tobytes() == expected.tobytes() and actual.min() > 0
+
+
+def test_shapes_are_checked_alike(native_ops: ModuleType) -> None:
+    x = normal(2, 8)
+    for ops in (naive, native_ops):
+        with pytest.raises(ValueError, match="up must be float32"):
+            ops.silu_mul(x, x[:, :4])
+        with pytest.raises(ValueError, match="x must be float32"):
+            ops.add(x.astype(np.float64), x)
+        with pytest.raises(ValueError, match="weight must be float32"):
+            ops.rms_norm(x, x[0, :7], 1e-5)
+    with pytest.raises(ValueError, match="contiguous"):
+        native_ops.add(x, x, out=np.empty((8, 2), np.float32).T)
+
+
+def test_the_two_have_the_same_operations() -> None:
+    if cpu.missing_reason():
+        pytest.skip("no native module")
+    from twofold.kernels.cpu import ops
+
+    assert ops.__all__ == naive.__all__
