@@ -164,7 +164,8 @@ def show_report(report: FitReport) -> None:
     for device in report.evaluation.devices:
         sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     if report.runnable:
-        sink.line("can this version run it: yes, on the CPU")
+        where = "on the CPU" if report.verdict != "does_not_fit" else "on a machine where it fits"
+        sink.line(f"can this version run it: yes, {where}")
     else:
         sink.line(f"can this version run it: no: {report.runnable_reason}")
     _plan(sink, report)

@@ -24,7 +24,7 @@ Quant = Literal["Q8_0", "Q6_K", "Q4_K_M"]
 QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")
 MICRO_BATCH = 512
 # Files of one name differ by mixture and version.
-WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.005, "Q6_K": 0.02, "Q4_K_M": 0.06}
+WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.015, "Q6_K": 0.03, "Q4_K_M": 0.06}
 # Decode with GGUF kernels reaches a larger share of the bandwidth than a 2-bit kernel does.
 _EFFICIENCY = (GPU_EFFICIENCY[0], 0.65, 0.85)
 
@@ -178,7 +178,8 @@ def alternative(
         "MiB",
         by,
         low=round(total_mib + low - spread * weights.card / MIB, 1),
-        high=round(total_mib + high + spread * weights.card / MIB, 1),
+        # Files often carry the draft head's tensors, which some builds load: at most eight bits a weight.
+        high=round(total_mib + high + (spread * weights.card + spec.draft_head_weights * 34 / 32) / MIB, 1),
     )
     if card is None or not card.free_mib.is_known or card.unified:
         everything = weights.card + weights.host + buffers

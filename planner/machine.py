@@ -189,7 +189,8 @@ def with_host(
         host = replace(host, ram_read_gb_s=reported(ram_gb_s, "GB/s", "--ram-gb-s"))
     if isa is not None:
         host = replace(host, isa_tier=isa)
-    return replace(machine, host=host)
+    stated = "the host's figures are as stated on the command line"
+    return replace(machine, host=host, notes=(*machine.notes, stated))
 
 
 def with_vram(machine: MachineBudget, vram_mib: float) -> MachineBudget:
