@@ -46,6 +46,7 @@ def export(
     from twofold.profiles.errors import InvalidOption
     from twofold.profiles.export import export_bytes, summary
     from twofold.profiles.store import find_profile
+    from twofold.profiles.text import one_line
 
     if file is None and not dry_run:
         raise InvalidOption("no file was given", needed="a file, or - for standard output", hint="--dry-run shows it")
@@ -61,7 +62,7 @@ def export(
         from twofold.profiles.files import write_atomically
 
         write_atomically(Path(str(file)), data)
-    name = "nothing was written; the profile" if dry_run else "the profile" if file == "-" else str(file)
+    name = "nothing was written; the profile" if dry_run else "the profile" if file == "-" else one_line(str(file))
     err().line(f"{name} {summary(profile)}")
 
 

@@ -58,9 +58,7 @@ class Figure:
         return {key: value for key, value in found.items() if key not in optional or value is not None}
 
 
-def measured(
-    value: Value, unit: str, by: str, *, n: int | None = None, spread: float | None = None
-) -> Figure:
+def measured(value: Value, unit: str, by: str, *, n: int | None = None, spread: float | None = None) -> Figure:
     """A figure measured on this machine; `by` says how."""
     return Figure(value, unit, "measured", by, n=n, spread=spread)
 
@@ -70,13 +68,9 @@ def reported(value: Value, unit: str, by: str) -> Figure:
     return Figure(value, unit, "reported", by)
 
 
-def reasoned(
-    value: int | float, unit: str, by: str, *, low: float | None = None, high: float | None = None
-) -> Figure:
+def reasoned(value: float, unit: str, by: str, *, low: float | None = None, high: float | None = None) -> Figure:
     """A computed figure; `by` names the formula. Exact results have `low == high == value`."""
-    return Figure(
-        value, unit, "reasoned", by, low=value if low is None else low, high=value if high is None else high
-    )
+    return Figure(value, unit, "reasoned", by, low=value if low is None else low, high=value if high is None else high)
 
 
 def unknown(unit: str, reason: str) -> Figure:

@@ -9,14 +9,15 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> None:
+def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, replace: bool = True) -> None:
     """Write `content` (text as UTF-8) to `path` with permissions `mode`; missing parent folders are created.
 
     The data goes to a temporary file in the same folder first, so that an interruption, a crash or a full disk leaves
     the old file as it was and nothing beside it. A symbolic link at `path` stays a link: the file it points to is
-    replaced.
+    replaced. With `replace=False` a file that is already there stays, whoever made it in the meantime.
 
     Raises:
+        FileExistsError: with `replace=False`, when `path` exists.
         OSError: when the disk is full, the folder cannot be written, or `path` is a folder.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
@@ -31,12 +32,30 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644) -> Non
             file.flush()
             os.fsync(file.fileno())
         os.chmod(aside, mode)
-        os.replace(aside, target)
+        if replace:
+            os.replace(aside, target)
+        else:
+            _move_new(aside, target)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(aside)
         raise
     _flush_folder(target.parent)
+
+
+def _move_new(aside: str, target: Path) -> None:
+    """Give `aside` its name unless that is taken; a hard link is the one way to do both in one step."""
+    try:
+        os.link(aside, target)
+    except FileExistsError:
+        raise
+    except OSError:
+        # No hard links on this file system: the check and the rename are two steps.
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        os.replace(aside, target)
+    else:
+        os.unlink(aside)
 
 
 def _flush_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,27 +75,26 @@ def save_imported(profile: HardwareProfile, name: str | None = None) -> Stored:
         InvalidOption: when `name` is malformed or belongs to another profile.
     """
     data = to_bytes(document_of(profile))
-    if name is not None:
-        path = profiles_dir() / f"{_checked(name)}.json"
-        if path.exists() and path.read_bytes() != data:
-            raise InvalidOption(
-                f"a different profile is already stored as {name!r}",
-                needed="a free name",
-                hint=f"twofold profile show {name}, or choose another --name",
-            )
-    else:
-        path = _free_path(slug(profile), data)
-    if not path.exists():
-        write_atomically(path, data)
-    return Stored(path.stem, path, profile)
+    names: Iterable[str] = [_checked(name)] if name is not None else _numbered(slug(profile))
+    for candidate in names:
+        path = profiles_dir() / f"{candidate}.json"
+        try:
+            write_atomically(path, data, replace=False)
+        except FileExistsError:
+            if path.read_bytes() != data:
+                continue
+        return Stored(candidate, path, profile)
+    raise InvalidOption(
+        f"a different profile is already stored as {name!r}",
+        needed="a free name",
+        hint=f"twofold profile show {name}, or choose another --name",
+    )
 
 
-def _free_path(base: str, data: bytes) -> Path:
-    for i in itertools.count(1):
-        path = profiles_dir() / (f"{base}.json" if i == 1 else f"{base}-{i}.json")
-        if not path.exists() or path.read_bytes() == data:
-            return path
-    raise AssertionError
+def _numbered(base: str) -> Iterator[str]:
+    yield base
+    for i in itertools.count(2):
+        yield f"{base}-{i}"
 
 
 def _checked(name: str) -> str:

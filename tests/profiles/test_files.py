@@ -58,3 +58,19 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     write_atomically(link, "new")
     assert link.is_symlink()
     assert real.read_text() == "new"
+
+
+def test_without_replacing_an_existing_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x"
+    write_atomically(path, "first", replace=False)
+
+    def no_links(*_names: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    for _ in range(2):
+        with pytest.raises(FileExistsError):
+            write_atomically(path, "second", replace=False)
+        monkeypatch.setattr(os, "link", no_links)
+    assert path.read_text() == "first"
+    write_atomically(tmp_path / "y", "third", replace=False)
+    assert sorted(os.listdir(tmp_path)) == ["x", "y"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,14 @@ def test_names_made_from_a_machine_are_safe(document: Any, gpus: list[str], cpu:
     document["gpus"] = [dict(document["gpus"][0], name=name) for name in gpus]
     document["cpu"]["model"]["value"] = cpu
     assert slug(_profile(document)) == expected
+
+
+def test_imports_at_the_same_time_lose_nothing(document: Any) -> None:
+    profiles = []
+    for free_mib in range(1000, 1012):
+        document["ram"]["available_mib"]["value"] = free_mib
+        profiles.append(_profile(document))
+    with ThreadPoolExecutor(4) as pool:
+        stored = list(pool.map(save_imported, profiles))
+    assert len({one.path for one in stored}) == len(profiles)
+    assert [read_profile(one.path) for one in stored] == profiles
