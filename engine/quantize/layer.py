@@ -1,0 +1,145 @@
+"""One layer through both hidden-state streams: stage by stage, quantising every group on the way.
+
+The original stream carries what the source model computes; the prefix stream what the model computes with every Linear
+up to here replaced by its base. Within a layer too, a group's base Hessian comes from inputs that the bases before it
+produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, quantize_group
+from twofold.engine.quantize.hessian import Hessian
+from twofold.engine.quantize.lloyd_max import Levels
+from twofold.engine.quantize.rotation import Rotation
+from twofold.engine.quantize.rowstore import RowFile, RowStore
+from twofold.engine.quantize.stages import Stage, run_steps
+from twofold.engine.torch_ops import TorchOps, WeightOf
+from twofold.profiles.model_spec import LinearGroup, LinearSpec, ModelSpec
+
+ORIGINAL, PREFIX = "original", "prefix"
+_CHUNK_ROWS = 2048
+
+Weights = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Calibration texts as concatenated rows: the length of each."""
+
+    lengths: tuple[int, ...]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.lengths)
+
+    def chunks(self, rows: int = _CHUNK_ROWS) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """(first row, row after the last, lengths): whole texts, about `rows` rows at a time."""
+        start, lengths = 0, []
+        for length in self.lengths:
+            if lengths and sum(lengths) + length > rows:
+                yield start, start + sum(lengths), tuple(lengths)
+                start, lengths = start + sum(lengths), []
+            lengths.append(length)
+        if lengths:
+            yield start, start + sum(lengths), tuple(lengths)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One hidden-state stream: its rows at the layer's start, and the weights of the group whose product comes next."""
+
+    name: str
+    start: RowFile
+    weights: Weights = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerJob:
+    """What a layer needs. `group_weights(group)` loads member name → [out, K] fp32; `on_group` takes each result."""
+
+    model: ModelSpec
+    stages: Sequence[Stage]
+    texts: Texts
+    weight: WeightOf
+    group_weights: Callable[[LinearGroup], Weights]
+    rotations: Callable[[LinearGroup], GroupRotations]
+    levels: Levels
+    bits_of: Callable[[str], int]
+    on_group: Callable[[LinearGroup, GroupRotations, QuantizedGroup], None]
+    device: torch.device
+
+
+class LayerRun:
+    """Runs a `LayerJob` over the streams; `store` holds what lives between stages."""
+
+    def __init__(self, job: LayerJob, original: RowFile, prefix: RowFile, store: RowStore) -> None:
+        self.job, self.store = job, store
+        self.streams = (_Stream(ORIGINAL, original), _Stream(PREFIX, prefix))
+        self._live: tuple[int, ...] = (0,)
+
+    @torch.no_grad()
+    def run(self, results: tuple[RowFile, RowFile] | None) -> None:
+        """All stages; the last one's result goes to `results`. Without `results` the last product is not computed."""
+        for stage in self.job.stages:
+            if stage.group is None and results is None:
+                break
+            for i, stream in enumerate(self.streams):
+                self._advance(stream, stage, None if results is None else results[i])
+                stream.weights = {}
+            self._live = stage.keeps
+            if stage.group is not None:
+                self._quantize(stage.group, stage.group_input, needs_base=results is not None)
+        self.store.clear()
+
+    def _advance(self, stream: _Stream, stage: Stage, result: RowFile | None) -> None:
+        def override(group: LinearGroup, member: LinearSpec) -> Tensor:
+            return stream.weights[member.name]
+
+        for start, stop, lengths in self.job.texts.chunks():
+            values = {value: self._read(stream, value, start, stop) for value in stage.needs}
+            ops = TorchOps(
+                self.job.model, self.job.weight, sequence_lengths=lengths, linear=override, device=self.job.device
+            )
+            run_steps(stage, ops, values)
+            for value, rows in values.items():
+                if stage.group is None and result is not None:
+                    result.write(start, rows)
+                elif value != 0:
+                    self.store.write(f"{stream.name}-{value}", start, rows.reshape(stop - start, -1))
+        for value in set(self._live) - set(stage.keeps) - {0}:
+            self.store.drop(f"{stream.name}-{value}")
+
+    def _read(self, stream: _Stream, value: int, start: int, stop: int) -> Tensor:
+        rows = stream.start.read(start, stop) if value == 0 else self.store.read(f"{stream.name}-{value}", start, stop)
+        return rows.to(self.job.device)
+
+    def _quantize(self, group: LinearGroup, group_input: int, *, needs_base: bool) -> None:
+        weights = self.job.group_weights(group)
+        rotations = self.job.rotations(group)
+        original, prefix = self.streams
+        result = quantize_group(
+            group,
+            weights,
+            rotations,
+            self.job.levels,
+            self.job.bits_of(group.name),
+            self._filler(prefix, group_input),
+            self._filler(original, group_input),
+            prefix.weights.update if needs_base else None,
+        )
+        original.weights = weights if needs_base else {}
+        self.job.on_group(group, rotations, result)
+
+    def _filler(self, stream: _Stream, value: int) -> Callable[[Hessian, Rotation], None]:
+        def fill(hessian: Hessian, r_in: Rotation) -> None:
+            for start in range(0, self.job.texts.n_rows, _CHUNK_ROWS):
+                stop = min(start + _CHUNK_ROWS, self.job.texts.n_rows)
+                hessian.add(r_in.apply(self._read(stream, value, start, stop)))
+
+        return fill

@@ -1,0 +1,65 @@
+"""The files beside the weights: tokenizer, generation defaults, model card; and the source's `config.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.engine.text.tokenizer import Tokenizer
+from twofold.profiles.files import write_atomically
+from twofold.profiles.model_spec import ModelSpec
+
+_CARD = """---
+library_name: twofold
+tags: [twofold, quantized]
+---
+
+# {name}, split for twofold
+
+A 2-bit base that drafts, and a {bits}-bit residual that restores 8-bit-class precision on top of it. Run it with
+`twofold chat PATH`.
+
+| | |
+|---|---|
+| source | {name}, weights {dtype}, SHA-256 `{sha256}` |
+| licence | the source model's own: see there |
+| base | 4 levels {levels}, scale group {group_size} |
+| residual | {bits} bits{overrides} |
+| calibration | {calibration}, {tokens} tokens, SHA-256 `{calibration_sha256}` |
+| seed | {seed} |
+
+Nothing was measured yet; `twofold eval PATH` measures and `config.json` keeps what it found.
+"""
+
+
+def source_config(path: Path) -> dict[str, Any]:
+    """The `config.json` of a folder, or the equivalent of a GGUF file's metadata."""
+    from twofold.profiles.readers.gguf_config import config_from_gguf
+    from twofold.profiles.readers.gguf_header import read_gguf_header
+    from twofold.profiles.readers.local import read_json_object
+
+    if path.is_dir():
+        return dict(read_json_object(path / "config.json"))
+    return dict(config_from_gguf(read_gguf_header(path)))
+
+
+def write_companions(folder: Path, source: Path, spec: ModelSpec, config: CheckpointConfig) -> dict[str, Any]:
+    """Write tokenizer files and model card; the source's configuration is returned for `config.json`."""
+    Tokenizer.load(source).save(folder)
+    overrides = ", ".join(f"{name} {bits}" for name, bits in config.overrides.items())
+    card = _CARD.format(
+        name=spec.name,
+        bits=config.residual_bits,
+        dtype=config.source.get("dtype"),
+        sha256=config.source.get("sha256"),
+        levels=list(config.base_levels),
+        group_size=config.group_size,
+        overrides=f" ({overrides})" if overrides else "",
+        calibration=config.calibration.get("id"),
+        tokens=config.calibration.get("tokens"),
+        calibration_sha256=config.calibration.get("sha256"),
+        seed=config.seed,
+    )
+    write_atomically(folder / "README.md", card)
+    return source_config(source)

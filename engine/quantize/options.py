@@ -1,0 +1,49 @@
+"""What a quantisation is asked for, and how it reports progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twofold.profiles.errors import InvalidOption
+
+RESIDUAL_BITS = (4, 5, 6, 7, 8)
+DEFAULT_RESIDUAL_BITS = 6
+DEFAULT_CALIBRATION_TOKENS = 8192
+MIN_CALIBRATION_TOKENS = 256
+HEAD_BITS = 8
+"""The LM head's residual width: its error reaches the logits directly and it is read once per pass."""
+
+Progress = Callable[[int, int, str], None]
+"""(weights quantised so far, weights in all, what is being done)."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizeOptions:
+    """Options that change the result. `head_bits` overrides the residual width of the LM head.
+
+    Raises:
+        InvalidOption: for a value that no checkpoint can have.
+    """
+
+    residual_bits: int = DEFAULT_RESIDUAL_BITS
+    seed: int = 0
+    head_bits: int = HEAD_BITS
+
+    def __post_init__(self) -> None:
+        for name, bits in (("residual bits", self.residual_bits), ("head bits", self.head_bits)):
+            if bits not in RESIDUAL_BITS:
+                raise InvalidOption(f"{name} cannot be {bits}", needed="4, 5, 6, 7 or 8", hint="--residual-bits 6")
+        if not 0 <= self.seed < 1 << 63:
+            raise InvalidOption(
+                f"the seed cannot be {self.seed}", needed="an integer from 0 to 2^63 − 1", hint="--seed 0"
+            )
+
+    def bits_of(self, group: str) -> int:
+        """The residual width of a group."""
+        return self.head_bits if group == "lm_head" else self.residual_bits
+
+    @property
+    def overrides(self) -> dict[str, int]:
+        """The widths that differ, as the checkpoint's configuration lists them."""
+        return {"lm_head": self.head_bits} if self.head_bits != self.residual_bits else {}

@@ -1,0 +1,272 @@
+"""`quantize`: from a model's weights to a twofold checkpoint, layer by layer, resumable, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.engine.checkpoint.writer import finish, write_dense, write_layer
+from twofold.engine.graph.registry import graph_of
+from twofold.engine.quantize import levels as level_fit
+from twofold.engine.quantize.assemble import dense_tensors, embedding_f16, split_weights
+from twofold.engine.quantize.calibration import Calibration
+from twofold.engine.quantize.group import GROUP_SIZE, GroupRotations, QuantizedGroup, make_rotations
+from twofold.engine.quantize.layer import ORIGINAL, PREFIX, LayerJob, LayerRun, Texts
+from twofold.engine.quantize.lloyd_max import Levels
+from twofold.engine.quantize.model_card import write_companions
+from twofold.engine.quantize.options import Progress, QuantizeOptions
+from twofold.engine.quantize.rowstore import RowFile, RowStore
+from twofold.engine.quantize.stages import record
+from twofold.engine.quantize.workspace import Workspace, check_target, is_finished, owned
+from twofold.engine.weights import open_weights
+from twofold.engine.weights.source import EMBEDDING, WeightSource
+from twofold.kernels.naive.split_weights import SplitWeights
+from twofold.profiles.errors import NotEnoughSpace
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
+
+STORE_RAM_BYTES = 512 << 20
+"""Values between a layer's stages stay in RAM up to this size, then go to the work folder."""
+
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def quantize(
+    source_path: Path,
+    spec: ModelSpec,
+    out_dir: Path,
+    options: QuantizeOptions,
+    calibration: Calibration,
+    progress: Progress | None = None,
+    *,
+    force: bool = False,
+    device: torch.device | str | None = None,
+) -> Path:
+    """Quantise a local model into the checkpoint folder `out_dir` and return it.
+
+    An interrupted run is taken up at the last finished layer. A finished checkpoint there is returned as it is unless
+    `force`.
+
+    Args:
+        source_path: a safetensors folder or a GGUF file. spec: its facts.
+        calibration: the token ids to calibrate with, and where they come from.
+        progress: told after every group of Linears.
+        force: start again over another unfinished or a finished quantisation.
+
+    Raises:
+        UnsupportedModel: an architecture without a graph (before any weight is read).
+        CorruptFile: damaged weights, or values that are not finite.
+        NotEnoughSpace: the disk is full; what is finished stays for the next run.
+        Busy: another process quantises into the same folder.
+        TwofoldError: `out_dir` holds something else, or an unfinished run with other options.
+    """
+    graph_of(spec)
+    check_target(out_dir)
+    out_dir.parent.mkdir(parents=True, exist_ok=True)
+    with owned(out_dir):
+        if is_finished(out_dir) and not force:
+            return out_dir
+        with open_weights(source_path) as source, _disk_full_explained(out_dir):
+            source.check_complete(spec)
+            run = _Run(source, spec, out_dir, options, calibration, progress, force, _device(device))
+            return run.run()
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(device)
+
+
+@contextlib.contextmanager
+def _disk_full_explained(out_dir: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_FULL:
+            raise
+        raise NotEnoughSpace(
+            f"the disk is full: quantising into {out_dir} stopped, finished layers are kept",
+            found=f"{_free_bytes(out_dir.parent) / 1e9:.2f} GB free",
+            hint="free some space and run the same command again, it goes on where it stopped",
+        ) from error
+
+
+def _free_bytes(folder: Path) -> int:
+    import shutil
+
+    return shutil.disk_usage(folder).free
+
+
+class _Run:
+    """One call of `quantize`."""
+
+    def __init__(
+        self,
+        source: WeightSource,
+        spec: ModelSpec,
+        out_dir: Path,
+        options: QuantizeOptions,
+        calibration: Calibration,
+        progress: Progress | None,
+        force: bool,
+        device: torch.device,
+    ) -> None:
+        self.source, self.spec, self.options, self.calibration = source, spec, options, calibration
+        self.device, self.force = device, force
+        self.texts = Texts(tuple(len(text) for text in calibration.texts))
+        self.source_sha256 = source.sha256()
+        self.work = Workspace(out_dir, self._identity())
+        self._progress = progress or (lambda done, total, what: None)
+        self._n_weights = sum(m.n_weights for group in spec.groups for m in group.members)
+        self._done = 0
+        self._loaded: dict[str, Tensor] = {}
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be equal for a resumed run to give the bytes of an uninterrupted one."""
+        return {
+            "source": self.source_sha256,
+            "residual bits": self.options.residual_bits,
+            "head bits": self.options.head_bits,
+            "seed": self.options.seed,
+            "calibration": self.calibration.sha256,
+            "calibration tokens": self.texts.n_rows,
+            "device": self.device.type,
+            "format": 1,
+        }
+
+    def run(self) -> Path:
+        self.work.open(force=self.force)
+        if self.work.layers_done < 0:
+            self._start()
+        levels = Levels(int(self.work.notes["inner"]), float(self.work.notes["step_per_rms"]))
+        config = self._config(levels)
+        n_layers = self.spec.n_layers
+        for index in range(n_layers + 1):
+            groups = self.spec.layers[index].groups if index < n_layers else (self.spec.head,)
+            if index < self.work.layers_done:
+                self._done += sum(m.n_weights for group in groups for m in group.members)
+                continue
+            self._layer(index, groups, levels, config)
+        self._progress(self._done, self._n_weights, "finishing")
+        source_config = write_companions(self.work.folder, self.source.path, self.spec, config)
+        finish(self.work.folder, source_config, config)
+        return self.work.publish()
+
+    def _start(self) -> None:
+        """Levels, the dense file, and both streams at the embeddings."""
+        self._progress(0, self._n_weights, "fitting the levels")
+        levels = level_fit.fit_levels(self.spec, self.options.seed, self.source, self.device)
+        self.work.notes = {"inner": levels.inner, "step_per_rms": levels.step_per_rms}
+        write_dense(self.work.folder, dense_tensors(self.spec, self._config(levels), self.source.tensor))
+        embedding = embedding_f16(self.source.tensor(EMBEDDING))
+        streams = [
+            self.work.create_stream(name, 0, self.texts.n_rows, self.spec.hidden_size) for name in (ORIGINAL, PREFIX)
+        ]
+        start = 0
+        for text in self.calibration.texts:
+            rows = torch.from_numpy(embedding[np.asarray(text)].astype(np.float32))
+            if self.spec.embedding_scale is not None:
+                rows *= self.spec.embedding_scale
+            for stream in streams:
+                stream.write(start, rows)
+            start += len(text)
+        self._close(streams)
+        self.work.advance(0)
+
+    def _config(self, levels: Levels) -> CheckpointConfig:
+        return CheckpointConfig(
+            residual_bits=self.options.residual_bits,
+            group_size=GROUP_SIZE,
+            base_levels=levels.integers,
+            overrides=self.options.overrides,
+            seed=self.options.seed,
+            source={
+                "name": self.spec.name,
+                "dtype": self.source.dtype_note(),
+                "sha256": self.source_sha256,
+            },
+            calibration={
+                "id": self.calibration.id,
+                "sha256": self.calibration.sha256,
+                "tokens": self.texts.n_rows,
+            },
+            tokenizer_sha256=self.calibration.tokenizer_sha256,
+        )
+
+    def _layer(self, index: int, groups: tuple[LinearGroup, ...], levels: Levels, config: CheckpointConfig) -> None:
+        """Quantise one layer (the head is the last), write its shards and the streams behind it, note it as done."""
+        n_layers, graph = self.spec.n_layers, graph_of(self.spec)
+        is_head = index == n_layers
+        what = "head" if is_head else f"layer {index + 1}/{n_layers}"
+        self._progress(self._done, self._n_weights, what)
+        shards: dict[str, SplitWeights] = {}
+
+        def on_group(group: LinearGroup, rotations: GroupRotations, result: QuantizedGroup) -> None:
+            shards[group.name] = split_weights(group, rotations, result, config)
+            self._done += sum(member.n_weights for member in group.members)
+            self._progress(self._done, self._n_weights, what)
+
+        if is_head:
+            stages = record(lambda ops, x: graph.head(ops, self.spec, x))
+        else:
+            stages = record(lambda ops, x: graph.decoder_layer(ops, self.spec, self.spec.layers[index], x))
+        job = LayerJob(
+            model=self.spec,
+            stages=stages,
+            texts=self.texts,
+            weight=self._small_weight,
+            group_weights=self._group_weights,
+            rotations=lambda group: make_rotations(self.options.seed, group, is_head=is_head, device=self.device),
+            levels=levels,
+            bits_of=self.options.bits_of,
+            on_group=on_group,
+            device=self.device,
+        )
+        self._run_layer(job, index, is_head)
+        write_layer(self.work.folder, index, n_layers + 1, shards)
+        self.work.advance(index + 1)
+        for name in (ORIGINAL, PREFIX):
+            self.work.stream_path(name, index).unlink(missing_ok=True)
+
+    def _run_layer(self, job: LayerJob, index: int, is_head: bool) -> None:
+        rows, width = self.texts.n_rows, self.spec.hidden_size
+        self._loaded.clear()
+        store = RowStore(self.work.streams, rows, STORE_RAM_BYTES)
+        streams = [self.work.open_stream(name, rows, width) for name in (ORIGINAL, PREFIX)]
+        results: list[RowFile] = []
+        try:
+            if not is_head:
+                results = [self.work.create_stream(name, index + 1, rows, width) for name in (ORIGINAL, PREFIX)]
+            LayerRun(job, streams[0], streams[1], store).run((results[0], results[1]) if results else None)
+        finally:
+            store.clear()
+            self._close(streams)
+            self._close(results)
+
+    @staticmethod
+    def _close(files: list[RowFile]) -> None:
+        for file in files:
+            file.sync()
+            file.close()
+
+    def _small_weight(self, name: str) -> Tensor:
+        """Norms and biases, kept while their layer runs."""
+        if name not in self._loaded:
+            self._loaded[name] = self._tensor(name)
+        return self._loaded[name]
+
+    def _group_weights(self, group: LinearGroup) -> dict[str, Tensor]:
+        """Member name → [out, K] on the device."""
+        return {m.name: self._tensor(f"{m.name}.weight") for m in group.members}
+
+    def _tensor(self, name: str) -> Tensor:
+        # torch warns about arrays that are views of a read-only map, so these are copied.
+        return torch.from_numpy(np.require(self.source.tensor(name), requirements=["C", "W"])).to(self.device)
