@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine may take longer than the default 200 ms for one example; that is no failure.
+settings.register_profile("profiles", deadline=None, max_examples=60)
+settings.load_profile("profiles")
 
 MACHINE = Path(__file__).parent / "data" / "machine.json"
 
