@@ -1,8 +1,97 @@
-"""`twofold chat`."""
+"""`twofold chat`: a conversation with a model, prepared on the first start."""
 
 from __future__ import annotations
 
+from typing import Annotated
 
-def chat() -> None:
-    """Not written yet."""
-    raise SystemExit(1)
+import typer
+
+from twofold.cli.launch_options import DEFAULT_MODEL
+from twofold.cli.model_options import (
+    CalibrationOption,
+    CtxOption,
+    DryRunOption,
+    KvOption,
+    MaxTokensOption,
+    MinPOption,
+    PlanOption,
+    RepeatOption,
+    ResidualBitsOption,
+    SeedOption,
+    StopOption,
+    SystemOption,
+    TempOption,
+    ThreadsOption,
+    TopKOption,
+    TopPOption,
+    YesOption,
+)
+
+
+def chat(
+    model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file or alias.")] = DEFAULT_MODEL,
+    plan: PlanOption = None,
+    ctx: CtxOption = None,
+    residual_bits: ResidualBitsOption = None,
+    kv: KvOption = None,
+    threads: ThreadsOption = None,
+    calibration: CalibrationOption = None,
+    system: SystemOption = None,
+    temp: TempOption = None,
+    top_k: TopKOption = None,
+    top_p: TopPOption = None,
+    min_p: MinPOption = None,
+    repeat_penalty: RepeatOption = None,
+    seed: SeedOption = None,
+    max_tokens: MaxTokensOption = None,
+    stop: StopOption = None,
+    no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history of what you type.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Raw text as it comes, no Markdown.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Chat with a model. The first start fetches and quantises it; piped lines are answered one by one."""
+    from twofold.cli.launch_options import LaunchOptions, parse_context
+    from twofold.cli.model_options import SamplingOptions
+
+    options = LaunchOptions(
+        model=model,
+        ctx=parse_context(ctx),
+        residual_bits=residual_bits,
+        kv=kv,
+        threads=threads,
+        plan_path=plan,
+        assume_yes=yes,
+        dry_run=dry_run,
+        calibration=calibration,
+    )
+    sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
+
+    from twofold.cli.launch import launch
+
+    launched = launch(options)
+    if launched is None:
+        return
+    from twofold.cli.output import err
+    from twofold.cli.repl.loop import converse
+    from twofold.cli.repl.reader import make_reader
+    from twofold.cli.repl.screen import make_screen
+    from twofold.cli.repl.status import header
+    from twofold.engine.session import Session
+
+    session = Session(
+        launched.engine,
+        launched.tokenizer,
+        launched.template,
+        sampling.params(launched.tokenizer),
+        system=system,
+        max_tokens=max_tokens,
+        stop_strings=stop or (),
+    )
+    err().line(header(launched.plan), style="bold")
+    if launched.template.notice is not None:
+        err().warning(launched.template.notice)
+    reader = make_reader(keep_history=not no_history)
+    if reader.is_interactive:
+        err().line("/help lists the commands, Ctrl-D leaves", style="dim")
+    converse(session, reader, make_screen(plain=plain))

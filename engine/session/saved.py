@@ -14,7 +14,7 @@ from twofold.engine.session.history import History, Turn
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.files import write_atomically
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION: Literal[1] = 1
 MAX_FILE_BYTES = 64 << 20
 
 

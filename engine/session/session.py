@@ -73,7 +73,9 @@ class Session:
         max_tokens: int | None = None,
         stop_strings: Sequence[str] = (),
         template_variables: dict[str, Any] | None = None,
+        raw: bool = False,
     ) -> None:
+        """`raw`: a question is a text to continue, without template, system prompt or earlier turns."""
         self.engine, self.tokenizer, self.template = engine, tokenizer, template
         self.params = params or SamplingParams.from_generation_config(tokenizer.generation_config)
         self.model = model or engine.plan.model
@@ -82,6 +84,7 @@ class Session:
         self.stop_strings = (*template.stop_strings, *stop_strings)
         self.last: AnswerStats | None = None
         self._variables = template_variables or {}
+        self._raw = raw
         self._stopping = False
 
     @property
@@ -131,7 +134,7 @@ class Session:
         turns.append(Turn("user", text))
         try:
             tokens, dropped = self._prompt()
-            opened = self.template.opens_thinking(self.history.messages(self.template), **self._variables)
+            opened = not self._raw and self._opens_thinking()
         except BaseException:
             turns.pop()
             raise
@@ -144,9 +147,14 @@ class Session:
         reserve = min(self.max_tokens or MAX_RESERVE_TOKENS, MAX_RESERVE_TOKENS, context // 4)
 
         def encode(messages: Sequence[dict[str, str]]) -> list[int]:
+            if self._raw:
+                return [*self.tokenizer.prefix_ids, *self.tokenizer.encode(messages[-1]["content"])]
             return self.template.encode(self.tokenizer, messages, **self._variables)
 
         return self.history.make_room(encode, self.template, context, max(reserve, 1))
+
+    def _opens_thinking(self) -> bool:
+        return self.template.opens_thinking(self.history.messages(self.template), **self._variables)
 
     def _answer(self, tokens: list[int], splitter: ThinkingSplitter, on_prefill: Progress | None) -> Iterator[Piece]:
         generation = generate(
