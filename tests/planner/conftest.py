@@ -126,9 +126,7 @@ def profile() -> Callable[..., HardwareProfile]:
         quota: float | None = None,
     ) -> HardwareProfile:
         gpus = tuple(
-            _gpu(
-                name, unknown("MiB", "the driver would not say") if free is None else reported(free, "MiB", "driver"), u
-            )
+            _gpu(name, unknown("MiB", "not told") if free is None else reported(free, "MiB", "driver"), u)
             for name, free, u in cards
         )
         ram = unknown("MiB", "no /proc") if available_mib is None else reported(available_mib, "MiB", "meminfo")

@@ -1,0 +1,96 @@
+"""Seconds: ordered ranges, unknown where a bandwidth is, and the seed's own case."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from twofold.planner.knobs import Knobs
+from twofold.planner.latency import Speed, estimate_speed
+from twofold.planner.machine import MachineBudget
+from twofold.planner.propose import place_on_card
+from twofold.profiles.figures import Figure
+from twofold.profiles.model_spec import ModelSpec
+
+CPU = Knobs("cpu", 8192, 6, "f16", "f16", (), 0, 0, 64, 8, "avx512")
+
+
+def _figures(speed: Speed) -> list[Figure]:
+    return [getattr(speed, name) for name in speed.__dataclass_fields__]
+
+
+def test_ranges_are_ordered(shipped: Callable[[str], ModelSpec], card_and_host: Callable[..., MachineBudget]) -> None:
+    spec, machine = shipped("google/gemma-4-31B-it"), card_and_host("RTX 4090")
+    card = machine.cards[0]
+    knobs = place_on_card(spec, CPU.with_(device="cuda", draft_nodes=8, draft_depth=4), card, 512)
+    for figure in _figures(estimate_speed(spec, knobs, card, machine.host)):
+        assert figure.source == "reasoned", figure
+        assert figure.low is not None and figure.high is not None
+        assert figure.low < figure.number < figure.high
+
+
+def test_unknown_bandwidth_gives_unknown_speed(
+    shipped: Callable[[str], ModelSpec], machine: Callable[..., MachineBudget]
+) -> None:
+    speed = estimate_speed(shipped("Qwen/Qwen3-8B"), CPU, None, machine(gb_s=None).host)
+    assert not speed.decode_tok_s.is_known
+    assert "RAM bandwidth" in speed.decode_tok_s.by
+    assert not speed.ttft_1k_s.is_known
+
+
+def test_a_card_alone_knows_its_draft_but_not_its_check(
+    shipped: Callable[[str], ModelSpec], card_alone: Callable[[str], MachineBudget]
+) -> None:
+    card = card_alone("RTX 4090").cards[0]
+    speed = estimate_speed(shipped("google/gemma-4-31B-it"), CPU.with_(device="cuda"), card, None)
+    assert speed.draft_pass_ms.is_known
+    assert not speed.check_ms.is_known
+    assert "host is unknown" in speed.decode_tok_s.by
+
+
+def test_cpu_decode_is_bytes_over_bandwidth(
+    shipped: Callable[[str], ModelSpec], machine: Callable[..., MachineBudget]
+) -> None:
+    """An 8B at 6 + 2 bits moves about 7.6 GiB a token: at 40 GB/s never above 5 tok/s, and twice the speed with twice
+    the RAM.
+    """
+    spec = shipped("meta-llama/Llama-3.1-8B")
+    slow = estimate_speed(spec, CPU, None, machine(gb_s=40.0).host).decode_tok_s
+    fast = estimate_speed(spec, CPU, None, machine(gb_s=80.0).host).decode_tok_s
+    assert slow.high is not None and slow.high < 40e9 / 7.6e9
+    assert 1.7 < fast.number / slow.number <= 2.01
+
+
+def test_longer_contexts_are_slower(shipped: Callable[[str], ModelSpec], machine: Callable[..., MachineBudget]) -> None:
+    speed = estimate_speed(shipped("Qwen/Qwen3-8B"), CPU, None, machine().host)
+    assert speed.decode_full_tok_s.number < speed.decode_tok_s.number
+    assert speed.ttft_8k_s.number > 7 * speed.ttft_1k_s.number
+
+
+def test_a_prompt_longer_than_the_context_has_no_first_token(
+    shipped: Callable[[str], ModelSpec], machine: Callable[..., MachineBudget]
+) -> None:
+    speed = estimate_speed(shipped("Qwen/Qwen3-8B"), CPU.with_(context_tokens=4096), None, machine().host)
+    assert speed.ttft_1k_s.is_known
+    assert not speed.ttft_8k_s.is_known
+
+
+@pytest.mark.parametrize("gb_s, context", [(33.0, 40960), (38.0, 40960)])
+def test_the_seeds_31b_on_32_gb(
+    shipped: Callable[[str], ModelSpec], card_and_host: Callable[..., MachineBudget], gb_s: float, context: int
+) -> None:
+    """4 to 5 GB of a 6-bit residual stay in RAM and cost 105 to 130 ms a check at 33 to 38 GB/s (of the kernel)."""
+    spec = shipped("google/gemma-4-31B-it")
+    machine = card_and_host("RTX 5090", gb_s=gb_s / 0.85)
+    card = machine.cards[0]
+    knobs = CPU.with_(device="cuda", context_tokens=context, draft_nodes=8, draft_depth=5, prefill_chunk=512)
+    placed = place_on_card(spec, knobs, card, 512)
+    from twofold.planner.memory import host_memory
+
+    in_ram = host_memory(spec, placed).find("residual_host")
+    assert in_ram is not None
+    assert 4e9 < in_ram.bytes < 5e9
+    host_ms = estimate_speed(spec, placed, card, machine.host).host_ms
+    assert host_ms.number == pytest.approx(in_ram.bytes / (gb_s * 1e9) * 1e3, rel=0.25)
+    assert 105 < host_ms.number < 145
