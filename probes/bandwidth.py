@@ -45,15 +45,16 @@ def set_bytes(last_level_bytes: int, available_bytes: int) -> int:
     return min(max(needed, _LEAST_BYTES), most)
 
 
-def reading_cpus(quota_cpus: Figure, root: Path = SYSTEM_ROOT) -> list[int]:
-    """One usable CPU of each physical core, no more than the CPU quota pays for; [-1] (not pinned) where unknown."""
+def reading_cpus(cpu: Cpu, root: Path = SYSTEM_ROOT) -> list[int]:
+    """One usable CPU of each physical core, no more than the CPU quota pays for; -1 (not pinned) where unknown."""
     cores = read_cores(root)
     allowed = usable_cpus(root)
     if cores is None or not allowed:
-        return [-1]
-    chosen = cores.physical_among(allowed)
-    if quota_cpus.is_known:
-        chosen = chosen[: max(1, math.floor(quota_cpus.number))]
+        chosen = [-1] * (int(cpu.physical_cores.number) if cpu.physical_cores.is_known else 1)
+    else:
+        chosen = cores.physical_among(allowed)
+    if cpu.quota_cpus.is_known:
+        chosen = chosen[: max(1, math.floor(cpu.quota_cpus.number))]
     return chosen
 
 
@@ -101,7 +102,7 @@ def measure_ram(
         )
         missing = unknown("GB/s", reason)
         return ram.model_copy(update={"read_gb_s_one_thread": missing, "read_gb_s_all_cores": missing})
-    cpus = reading_cpus(cpu.quota_cpus)
+    cpus = reading_cpus(cpu)
     tell = progress or (lambda _: None)
     tell("reading memory with one thread")
     one = read_bandwidth(size_one, cpus[:1], rule)

@@ -14,6 +14,7 @@ from twofold.probes.texts import fields, read_int, read_text
 
 # cgroup v1 writes "no limit" as the largest page-aligned 63-bit number; nothing near it is a limit.
 _V1_NO_LIMIT = 1 << 60
+_MOST_CPUS = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,9 @@ def _quotas(root: Path) -> Iterator[float]:
             period = read_text(root, f"{group.folder}/cpu.cfs_period_us") or ""
         # "max" (v2) and -1 (v1) are no limit, and neither is all digits.
         if quota.isdigit() and period.strip().isdigit() and int(quota) > 0 and int(period) > 0:
-            yield int(quota) / int(period)
+            cpus = int(quota) / int(period)
+            if cpus <= _MOST_CPUS:
+                yield cpus
 
 
 def cpu_quota(root: Path) -> float | None:

@@ -13,6 +13,7 @@ from twofold.probes.texts import SYSTEM_ROOT, cpu_list, fields, read_text
 from twofold.probes.topology import Cores, core_kinds, numa_nodes, read_caches, read_cores
 from twofold.profiles.figures import Figure, reported, unknown
 from twofold.profiles.hardware import Cpu
+from twofold.profiles.text import one_line
 
 # Main ID register parts of /proc/cpuinfo on Arm, where the kernel prints numbers only.
 _ARM_PARTS = {
@@ -30,7 +31,7 @@ def cpu_name(text: str) -> Figure:
     for key in ("model name", "Model", "cpu"):
         for block in blocks:
             if block.get(key):
-                return reported(" ".join(block[key].split())[:256], "", "procfs cpuinfo")
+                return reported(one_line(block[key]), "", "procfs cpuinfo")
     parts = []
     for block in blocks:
         implementer, part = block.get("CPU implementer"), block.get("CPU part")
@@ -38,7 +39,7 @@ def cpu_name(text: str) -> Figure:
             parts.append(_ARM_PARTS.get((implementer, part), f"implementer {implementer} part {part}"))
     if not parts:
         return unknown("", "procfs cpuinfo names no processor")
-    return reported(" + ".join(dict.fromkeys(parts))[:256], "", "procfs cpuinfo, CPU implementer and part")
+    return reported(one_line(" + ".join(dict.fromkeys(parts))), "", "procfs cpuinfo, CPU implementer and part")
 
 
 def usable_cpus(root: Path = SYSTEM_ROOT) -> list[int]:
@@ -54,13 +55,13 @@ def _count(value: int | None, by: str, reason: str, unit: str = "cores") -> Figu
     return reported(value, unit, by) if value else unknown(unit, reason)
 
 
-def _without_proc(features: dict[str, Any] | None) -> Cpu:
-    """Other systems. py-cpuinfo needs about a second, so it is asked for the name alone and only here."""
+def read_elsewhere(features: dict[str, Any] | None) -> Cpu:
+    """The processor where there is no /proc. py-cpuinfo needs about a second: asked for the name alone, and only here."""
     try:
         import cpuinfo
 
         name = str(cpuinfo.get_cpu_info().get("brand_raw", ""))
-        model = reported(name[:256], "", "py-cpuinfo") if name else unknown("", "py-cpuinfo found no name")
+        model = reported(one_line(name), "", "py-cpuinfo") if name else unknown("", "py-cpuinfo found no name")
     except Exception as error:  # noqa: BLE001  it raises bare Exception on unknown platforms
         model = unknown("", f"py-cpuinfo: {type(error).__name__}")
     import psutil
@@ -109,7 +110,7 @@ def read_cpu(root: Path = SYSTEM_ROOT, *, ask_native: bool = True) -> Cpu:
     features = native_features() if ask_native and root == SYSTEM_ROOT else None
     text = read_text(root, "proc/cpuinfo")
     if text is None and root == SYSTEM_ROOT:
-        return _without_proc(features)
+        return read_elsewhere(features)
     flags, tiers = read_isa(root, features)
     allowed = usable_cpus(root)
     quota = cpu_quota(root)

@@ -9,6 +9,7 @@ from twofold.probes.pcie import idle_link, parse_link_speed
 from twofold.probes.texts import SYSTEM_ROOT, fields, names, read_int, read_text
 from twofold.profiles.figures import Figure, reported, unknown
 from twofold.profiles.hardware import Gpu
+from twofold.profiles.text import one_line
 
 MIB = 1 << 20
 _AMD = "0x1002"
@@ -20,7 +21,8 @@ def _bytes_figure(value: int | None, name: str) -> Figure:
 
 
 def _integer(value: int | None, unit: str, name: str) -> Figure:
-    return reported(value, unit, "sysfs") if value else unknown(unit, f"sysfs {name} does not say")
+    # An absent link has width 0 or 255.
+    return reported(value, unit, "sysfs") if value and 0 < value <= 64 else unknown(unit, f"sysfs {name} does not say")
 
 
 def _display(root: Path, card: str) -> Figure:
@@ -44,7 +46,7 @@ def _card(root: Path, card: str) -> Gpu | None:
     name = read_text(root, f"{device}/product_name") or f"AMD GPU {identity}"
     link = {key: read_text(root, f"{device}/{key}_link_speed") for key in ("max", "current")}
     return Gpu(
-        name=name[:256],
+        name=one_line(name),
         vram_total_mib=_bytes_figure(total, "mem_info_vram_total"),
         vram_free_mib=_bytes_figure(None if used is None else max(0, total - used), "mem_info_vram_used"),
         compute_capability=unknown("", _NO_CUDA),

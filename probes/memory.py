@@ -8,6 +8,7 @@ from pathlib import Path
 
 from twofold.probes.cgroups import MemoryLimit, memory_limits
 from twofold.probes.texts import SYSTEM_ROOT, fields, read_text
+from twofold.profiles.bounds import MAX_MIB
 from twofold.profiles.figures import Figure, reported, unknown
 from twofold.profiles.hardware import Ram
 
@@ -87,7 +88,9 @@ def read_memory(root: Path = SYSTEM_ROOT) -> Ram:
     if pair is None:
         pair = _from_psutil() if root == SYSTEM_ROOT else (unknown("MiB", "no procfs meminfo"),) * 2
     total, available = pair
-    limits = memory_limits(root)
+    # A limit that the machine itself does not reach limits nothing.
+    most = total.number * MIB if total.is_known else MAX_MIB * MIB
+    limits = [limit for limit in memory_limits(root) if limit.limit_bytes <= most + MIB]
     return Ram(
         total_mib=total,
         available_mib=_available(available, limits),

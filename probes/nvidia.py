@@ -9,8 +9,10 @@ from pathlib import Path
 from twofold.probes.nvml import NOT_SUPPORTED, Failed, NoDriver, RawGpu, RawLink, read_raw
 from twofold.probes.pcie import idle_link
 from twofold.probes.texts import SYSTEM_ROOT, names, read_text
+from twofold.profiles.bounds import MAX_MIB, MAX_WATTS
 from twofold.profiles.figures import Figure, Value, reported, unknown
 from twofold.profiles.hardware import MAX_GPUS, Gpu, Pcie
+from twofold.profiles.text import one_line
 
 MIB = 1 << 20
 BY = "NVML"
@@ -18,6 +20,8 @@ NO_LOAD = "not measured: needs a copy load"
 _LIBRARY_NOT_FOUND = 12
 _DRIVER_NOT_LOADED = 9
 _VERSION_MISMATCH = 18
+_MOST_GENERATIONS = 16
+_MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +41,22 @@ def _figure(answer: Value | Failed, unit: str, by: str = BY) -> Figure:
     return unknown(unit, f"NVML: {answer.reason}") if isinstance(answer, Failed) else reported(answer, unit, by)
 
 
-def _positive(answer: int | Failed, unit: str, by: str = BY) -> Figure:
-    # Drivers fill counters that a slice or a virtual device lacks with zero: no link has 0 lanes.
-    if not isinstance(answer, Failed) and answer <= 0:
-        return unknown(unit, "NVML reports 0")
+def _counter(answer: int | Failed, unit: str, most: float, by: str = BY) -> Figure:
+    # Drivers fill counters that a slice or a virtual device lacks with zero or all ones: no link has 0 lanes.
+    if not isinstance(answer, Failed) and not 0 < answer <= most:
+        return unknown(unit, f"NVML reports {answer}")
     return _figure(answer, unit, by)
+
+
+def _is_memory(total_and_free: tuple[int, int]) -> bool:
+    total, free = total_and_free
+    return 0 <= free <= total and 0 < total <= MAX_MIB * MIB
 
 
 def _shares_host_memory(raw: RawGpu) -> bool | None:
     """Whether the device uses the host's RAM as its own; None where the driver's answer does not tell."""
     if not isinstance(raw.memory_bytes, Failed):
-        return None if raw.memory_bytes[0] <= 0 else False
+        return False if _is_memory(raw.memory_bytes) else None
     is_whole_card = not raw.is_slice and raw.mig_mode != 1
     return True if raw.memory_bytes.code == NOT_SUPPORTED and is_whole_card else None
 
@@ -59,8 +68,10 @@ def _memory(raw: RawGpu) -> tuple[Figure, Figure, Figure]:
         why = "NVML: Not Supported; one pool with RAM, so RAM's figures count"
         unified = reported(True, "", "NVML reports no memory of the device's own")
         return unknown("MiB", why), unknown("MiB", why), unified
-    if isinstance(raw.memory_bytes, Failed) or raw.memory_bytes[0] <= 0:
-        reason = raw.memory_bytes.reason if isinstance(raw.memory_bytes, Failed) else "reports a total of 0"
+    if isinstance(raw.memory_bytes, Failed) or not _is_memory(raw.memory_bytes):
+        reason = "reports a total and a free amount that cannot be"
+        if isinstance(raw.memory_bytes, Failed):
+            reason = raw.memory_bytes.reason
         missing = unknown("MiB", f"NVML: {reason}")
         return missing, missing, unknown("", "the device's memory is unknown")
     total, free = raw.memory_bytes
@@ -89,17 +100,17 @@ def _display(raw: RawGpu) -> Figure:
 
 
 def _power(answer: int | Failed) -> Figure:
-    return _positive(answer if isinstance(answer, Failed) else answer // 1000, "W")
+    return _counter(answer if isinstance(answer, Failed) else answer // 1000, "W", MAX_WATTS)
 
 
 def _pcie(link: RawLink, is_slice: bool) -> Pcie:
     by = f"{BY}, the whole card's" if is_slice else BY
     now = f"{by}, without load: an idle link may run slower"
     return idle_link(
-        _positive(link.generation_max, "", by),
-        _positive(link.width_max, "lanes", by),
-        _positive(link.generation_now, "", now),
-        _positive(link.width_now, "lanes", now),
+        _counter(link.generation_max, "", _MOST_GENERATIONS, by),
+        _counter(link.width_max, "lanes", _MOST_LANES, by),
+        _counter(link.generation_now, "", _MOST_GENERATIONS, now),
+        _counter(link.width_now, "lanes", _MOST_LANES, now),
         NO_LOAD,
     )
 
@@ -113,7 +124,7 @@ def gpu_from_raw(raw: RawGpu) -> Gpu:
     else:
         capability = "{}.{}".format(*raw.compute_capability)
     return Gpu(
-        name=raw.name[:256] if isinstance(raw.name, str) else f"NVIDIA device ({raw.name.reason})"[:256],
+        name=one_line(raw.name if isinstance(raw.name, str) else f"NVIDIA device ({raw.name.reason})"),
         vram_total_mib=total,
         vram_free_mib=free,
         compute_capability=_figure(capability, ""),

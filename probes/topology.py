@@ -114,18 +114,17 @@ def _size_bytes(text: str | None) -> int:
 
 def read_caches(root: Path, cores: Cores) -> tuple[Cache, ...]:
     """Caches grouped by level, kind and size (hybrids have two sizes of a level). Empty where sysfs has none."""
-    seen: set[tuple[int, str, int, str]] = set()
-    for cpu in cores.logical:
+    seen: dict[tuple[int, str, str], int] = {}
+    for cpu in cores.physical:  # the threads of a core share its caches
         folder = f"{_CPUS}/cpu{cpu}/cache"
         for index in names(root, folder):
             place = f"{folder}/{index}"
             level = read_int(root, f"{place}/level") or 0
-            kind = _KINDS.get(read_text(root, f"{place}/type") or "")
-            size = _size_bytes(read_text(root, f"{place}/size"))
-            shared = read_text(root, f"{place}/shared_cpu_list") or str(cpu)
-            if kind and 1 <= level <= 4 and 0 < size <= 1 << 34:
-                seen.add((level, kind, size, shared))
-    counts = Counter((level, kind, size) for level, kind, size, _ in seen)
+            kind = _KINDS.get(read_text(root, f"{place}/type") or "", "")
+            cache = (level, kind, read_text(root, f"{place}/shared_cpu_list") or str(cpu))
+            if kind and 1 <= level <= 4 and cache not in seen:
+                seen[cache] = _size_bytes(read_text(root, f"{place}/size"))
+    counts = Counter((level, kind, size) for (level, kind, _), size in seen.items() if 0 < size <= 1 << 34)
     return tuple(
         Cache.model_validate({"level": level, "kind": kind, "size_bytes": size, "instances": count})
         for (level, kind, size), count in sorted(counts.items())[:16]
