@@ -96,7 +96,10 @@ class TorchOps:
         self._rope_cache: tuple[RopeSpec, Tensor, Tensor] | None = None
 
     def _load(self, name: str) -> Tensor:
-        return torch.as_tensor(self._weight(name)).to(device=self.device, dtype=torch.float32)
+        value = self._weight(name)
+        if isinstance(value, np.ndarray):  # a mapped, read-only array is copied: torch knows no read-only tensors
+            value = value.astype(np.float32, copy=not value.flags.writeable)
+        return torch.as_tensor(value).to(device=self.device, dtype=torch.float32)
 
     def embed(self) -> Tensor:
         if self._embeddings is not None:

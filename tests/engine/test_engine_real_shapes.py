@@ -1,4 +1,4 @@
-"""The engine in the default model's real widths (random weights, three layers): short scale groups, a 49k vocabulary."""
+"""The engine in the default model's real widths (random weights, three layers): short scale groups, 49k tokens."""
 
 from __future__ import annotations
 
