@@ -56,7 +56,7 @@ def _count(value: int | None, by: str, reason: str, unit: str = "cores") -> Figu
 
 
 def read_elsewhere(features: dict[str, Any] | None) -> Cpu:
-    """The processor where there is no /proc. py-cpuinfo takes about a second: asked for the name alone, and only here."""
+    """The processor where there is no /proc. py-cpuinfo takes about a second: it is asked for the name only."""
     try:
         import cpuinfo
 
