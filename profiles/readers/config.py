@@ -78,7 +78,17 @@ def spec_from_config(
     unverified = config.get("unverified") or ()
     return replace(
         spec,
+        runnable_reason=spec.runnable_reason or _foreign_weights(config),
         facts_source=facts_source,
         weights_bytes=weights_bytes,
         unverified=tuple(str(note) for note in unverified),
     )
+
+
+def _foreign_weights(config: Mapping[str, Any]) -> str | None:
+    """Why weights stored in somebody else's quantised format cannot be read, or None."""
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
+    if method is None or method == "twofold":
+        return None
+    return f"its weights are quantised with {method!r}, which this version does not read"

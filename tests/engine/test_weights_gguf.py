@@ -1,14 +1,19 @@
-"""GGUF weights: the real default model speaks through transformers; damaged files are refused before any value is read."""
+"""GGUF weights: the real default model speaks through transformers; damaged files are refused before use."""
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from twofold.engine.weights import open_weights
-from twofold.profiles.errors import TwofoldError
+from twofold.engine.weights.gguf_file import half_split_rows
+from twofold.profiles.errors import CorruptFile, UnsupportedModel
+from twofold.profiles.readers.gguf_header import read_gguf_header
 from twofold.profiles.sources import read_spec, resolve
 
 
@@ -18,13 +23,12 @@ def test_smollm2_dequantised_continues_sensibly_in_transformers(smollm2_gguf: Pa
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from twofold.profiles.readers.gguf_header import read_gguf_header
     from twofold.profiles.readers.local import read_config
 
     model = LlamaForCausalLM(LlamaConfig(**read_config(smollm2_gguf)))
     with open_weights(smollm2_gguf) as source:
         source.check_complete(read_spec(resolve(str(smollm2_gguf))))
-        state = {name: torch.from_numpy(source.tensor(name)) for name in source.names()}
+        state = {name: torch.tensor(source.tensor(name)) for name in source.names()}
         assert np.array_equal(source.tensor("lm_head.weight"), source.tensor("model.embed_tokens.weight"))
         assert source.dtype_note() == "Q4_1/Q8_0 dequantised"
     missing, unexpected = model.load_state_dict(state, strict=False)
@@ -40,3 +44,111 @@ def test_smollm2_dequantised_continues_sensibly_in_transformers(smollm2_gguf: Pa
     with torch.no_grad():
         generated = model.generate(prompt, max_new_tokens=8, do_sample=False)
     assert "Paris" in tokenizer.decode(generated[0].tolist())
+
+
+def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
+    """A GGUF made from a safetensors folder by the published conversion rules (Q and K rows of llama reordered)."""
+    import gguf
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    arch = config["model_type"]
+    writer = gguf.GGUFWriter(path, arch)
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    ids = {name: arch_id for arch_id, name in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(ids[arch], config["num_hidden_layers"])
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    for name, values in load_file(folder / "model.safetensors").items():
+        member = name.split(".")[-2]
+        if arch == "llama" and member in heads:
+            n = heads[member]
+            values = values.reshape(n, 2, values.shape[0] // n // 2, *values.shape[1:]).swapaxes(1, 2)
+            values = values.reshape(-1, *values.shape[3:])
+        target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        quantised = gguf.GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
+        data = gguf.quants.quantize(np.ascontiguousarray(values), quantised)
+        writer.add_tensor(target, data, raw_dtype=quantised)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+def test_a_float_gguf_holds_exactly_the_folders_weights(name: str, request: Any, tmp_path: Path) -> None:
+    folder = request.getfixturevalue(f"tiny_{name}_folder")
+    path = gguf_of(folder, tmp_path / f"{name}.gguf")
+    with open_weights(path) as found, open_weights(folder) as expected:
+        spec = read_spec(resolve(str(path)))
+        assert spec.layers == read_spec(resolve(str(folder))).layers
+        found.check_complete(spec)
+        assert set(found.names()) == set(expected.names())
+        assert found.tied == expected.tied
+        for tensor in expected.names():
+            assert np.array_equal(found.tensor(tensor), expected.tensor(tensor))
+        assert found.dtype_note() == "F32"
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16", "Q8_0"])
+def test_stored_types_are_dequantised_close_to_the_original(kind: str, tiny_llama_folder: Path, tmp_path: Path) -> None:
+    path = gguf_of(tiny_llama_folder, tmp_path / "model.gguf", kind)
+    with open_weights(path) as found, open_weights(tiny_llama_folder) as expected:
+        for tensor in expected.names():
+            assert np.abs(found.tensor(tensor) - expected.tensor(tensor)).max() < 2e-3
+        assert found.dtype_note() == (f"{kind} dequantised" if kind == "Q8_0" else kind)
+
+
+def test_rows_come_back_in_halves() -> None:
+    # Two heads of four rows: pairs (0, 2) and (1, 3) of a head are neighbours in the file.
+    stored = np.array([0, 2, 1, 3, 10, 12, 11, 13], np.float32)[:, None]
+    assert half_split_rows(stored, 2)[:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.99, 0.999999])
+def test_truncated_files_are_refused_when_opened(tiny_llama_folder: Path, tmp_path: Path, share: float) -> None:
+    path = gguf_of(tiny_llama_folder, tmp_path / "model.gguf")
+    size = int(path.stat().st_size * share)
+    os.truncate(path, size)
+    with pytest.raises(CorruptFile):
+        open_weights(path)
+
+
+def test_nan_in_a_gguf_names_the_tensor(tiny_llama_folder: Path, tmp_path: Path) -> None:
+    path = gguf_of(tiny_llama_folder, tmp_path / "model.gguf")
+    info = read_gguf_header(path).tensors["blk.1.ffn_down.weight"]
+    with open(path, "r+b") as file:
+        file.seek(info.offset + 40)
+        file.write(b"\xff\xff\xff\xff")
+    with open_weights(path) as source:
+        source.tensor("model.layers.0.mlp.down_proj.weight")
+        with pytest.raises(CorruptFile, match=r"model\.layers\.1\.mlp\.down_proj\.weight"):
+            source.tensor("model.layers.1.mlp.down_proj.weight")
+
+
+def test_a_type_that_cannot_be_dequantised_is_named(tiny_llama_folder: Path, tmp_path: Path) -> None:
+    path = gguf_of(tiny_llama_folder, tmp_path / "model.gguf")
+    data = path.read_bytes()
+    name = b"blk.0.ffn_up.weight"
+    place = data.index(name) + len(name) + 4 + 16
+    changed = data[:place] + (143).to_bytes(4, "little") + data[place + 4 :]
+    path.write_bytes(changed)
+    with pytest.raises(UnsupportedModel, match=r"blk\.0\.ffn_up\.weight is stored as type 143"):
+        open_weights(path)
+
+
+def test_a_missing_tensor_is_listed(tiny_llama_folder: Path, tmp_path: Path) -> None:
+    path = gguf_of(tiny_llama_folder, tmp_path / "model.gguf")
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"blk.1.attn_v.weight", b"blk.1.attn_x.weight"))
+    spec = read_spec(resolve(str(path)))
+    with open_weights(path) as source, pytest.raises(CorruptFile) as caught:
+        source.check_complete(spec)
+    assert "model.layers.1.self_attn.v_proj.weight is missing" in str(caught.value.found)
