@@ -1,0 +1,218 @@
+"""`twofold fit` from the outside: exit codes, JSON, bad options, no torch, no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twofold.cli.app import build_app
+from twofold.cli.errors import run_app
+from twofold.probes import probe
+from twofold.profiles.export import document_of, to_bytes
+
+GEMMA = ("google/gemma-4-31B-it", "--card", "RTX 4090", "--ctx", "32K")
+
+
+def run(*arguments: str) -> int:
+    return run_app(lambda: build_app()(["fit", *arguments]))
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    assert run(*arguments, "--format", "json") == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_the_promised_command_needs_no_torch_and_no_network(tmp_path: Path) -> None:
+    """Under two seconds on an idle machine; the bound here leaves room for a busy one."""
+    script = (
+        "import socket, sys\n"
+        "def refuse(*args, **kwargs): raise AssertionError('network')\n"
+        "socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse\n"
+        "from twofold.cli import main\n"
+        f"sys.argv = ['twofold', 'fit', *{GEMMA!r}, '--format', 'json']\n"
+        "code = main()\n"
+        "heavy = [name for name in ('torch', 'optuna', 'transformers', 'huggingface_hub') if name in sys.modules]\n"
+        "assert not heavy, heavy\n"
+        "raise SystemExit(code)\n"
+    )
+    environment = os.environ | {"TWOFOLD_HOME": str(tmp_path)}
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, env=environment, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 8
+    found = json.loads(done.stdout)
+    assert found["verdict"] == "fits"
+    assert found["runnable"] is False
+    assert "gemma4" in found["runnable_reason"]
+
+
+def test_human_answer_leads_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*GEMMA) == 0
+    shown = capsys.readouterr()
+    lines = shown.out.splitlines()
+    assert lines[0].startswith("FITS, but this version cannot run it: google/gemma-4-31B-it on NVIDIA GeForce RTX 4090")
+    assert any(line.startswith("the host must have: ") for line in lines)
+    assert any("llama-server -hf " in line for line in lines)
+    assert "the host is unknown and not judged" in shown.err
+
+
+def test_plain_pipe_output_is_ascii_where_the_stream_is(tmp_path: Path) -> None:
+    environment = os.environ | {"TWOFOLD_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "twofold", "fit", *GEMMA, "--explain"]
+    done = subprocess.run(command, check=False, capture_output=True, env=environment, timeout=60)
+    assert done.returncode == 0
+    done.stdout.decode("ascii")
+    assert b"\x1b[" not in done.stdout + done.stderr
+
+
+def test_json_has_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, *GEMMA)
+    expected = {"verdict", "runnable", "plan", "memory", "speed", "shortfall_mib", "nearest", "alternatives"}
+    assert expected <= set(found)
+    assert found["schema_version"] == 1
+    assert found["plan"]["context_tokens"] == 32768
+    total = found["memory"]["vram"]["total_mib"]
+    assert total["unit"] == "MiB" and total["source"] == "reasoned"
+    assert found["shortfall_mib"]["value"] == 0
+    assert found["host_needs"]["ram_mib"]["value"] > 0
+    assert found["machine"]["host"] is None
+
+
+def test_does_not_fit_is_4_and_says_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "google/gemma-4-31B-it", "--card", "3060 12gb", "--ctx", "128K", code=4)
+    assert found["verdict"] == "does_not_fit"
+    assert found["shortfall_mib"]["value"] > 0
+    near = found["nearest"][0]
+    again = document(capsys, "google/gemma-4-31B-it", "--card", "3060 12gb", *near["options"].split())
+    assert again["verdict"] == "fits"
+
+
+def test_tight_is_3(capsys: pytest.CaptureFixture[str]) -> None:
+    need = document(capsys, "Qwen/Qwen3-8B", "--ram", "64")["memory"]["ram"]["total_mib"]["value"]
+    found = document(capsys, "Qwen/Qwen3-8B", "--ram", f"{(need + 50) / 1024:.5f}", code=3)
+    assert found["verdict"] == "tight"
+    assert document(capsys, "Qwen/Qwen3-8B", "--ram", f"{(need + 900) / 1024:.5f}", "--margin", "100")
+
+
+def test_stated_host_gives_a_speed(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, *GEMMA, "--ram", "64G", "--ram-gb-s", "36", "--cpu", "avx512")
+    assert found["speed"]["decode_tok_s"]["source"] == "reasoned"
+    assert found["speed"]["decode_tok_s"]["low"] < found["speed"]["decode_tok_s"]["high"]
+    assert [device["device"] for device in found["devices"]] == ["vram", "ram"]
+    assert found["host_needs"] is None
+
+
+def test_a_card_alone_borrows_nothing_of_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, *GEMMA)
+    assert [device["device"] for device in found["devices"]] == ["vram"]
+    assert found["speed"]["decode_tok_s"]["source"] == "unknown"
+    assert found["plan"]["threads"] == 1 and found["plan"]["cpu_isa"] == "generic"
+
+
+def test_this_machine_runs_the_default_model(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "smollm2")
+    assert found["verdict"] == "fits"
+    assert found["runnable"] is True and found["runnable_reason"] is None
+    assert found["plan"]["device"] == "cpu"
+    assert found["as_is"]["command"].startswith("llama-server --hf-repo ")
+
+
+def test_a_gguf_is_answered_twice(capsys: pytest.CaptureFixture[str], smollm2_gguf: Path) -> None:
+    found = document(capsys, str(smollm2_gguf))
+    assert found["verdict"] == "fits" and found["runnable"] is True
+    assert found["as_is"]["engine"] == "llama.cpp"
+    assert f"-m {smollm2_gguf}" in found["as_is"]["command"]
+    assert found["download_mib"]["value"] == 0
+    alias = document(capsys, "smollm2")
+    assert found["memory"]["ram"]["kv_mib"] == alias["memory"]["ram"]["kv_mib"]
+    assert found["memory"]["ram"]["residual_mib"] == alias["memory"]["ram"]["residual_mib"]
+
+
+def test_ranking_without_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--card", "RTX 4090")
+    assert len(found["models"]) >= 14
+    assert {"verdict", "runnable", "quality", "decode_tok_s", "download_mib"} <= set(found["models"][0])
+    assert run() == 0
+    assert "Qwen/Qwen3-8B" in capsys.readouterr().out
+
+
+def test_profile_of_another_machine(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_bytes(to_bytes(document_of(probe(bandwidth=False))))
+    found = document(capsys, "Qwen/Qwen3-8B", "--profile", str(path), "--ram", "64", "--ram-gb-s", "50")
+    assert found["machine"]["origin"] == "a profile"
+    assert found["speed"]["decode_tok_s"]["source"] == "reasoned"
+    assert any("advice" in note for note in found["notes"])
+
+
+def test_explain_prints_formulas(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*GEMMA, "--explain") == 0
+    shown = capsys.readouterr().out
+    assert "81920 B per token × 32768 tokens (K f16, V f16)" in shown
+    assert "facts of the model: shipped facts of google/gemma-4-31B-it" in shown
+    assert "bandwidth" in shown
+
+
+def test_contexts_are_read(capsys: pytest.CaptureFixture[str]) -> None:
+    for text, tokens in (("32K", 32768), ("25.6k", 25600), ("4096", 4096)):
+        assert document(capsys, *GEMMA[:3], "--ctx", text)["plan"]["context_tokens"] == tokens
+
+
+BAD = [
+    (("--ctx", "0"), "--ctx"),
+    (("--ctx", "-1"), "--ctx"),
+    (("--ctx", "1e9"), "--ctx"),
+    (("--ctx", "32X"), "--ctx"),
+    (("--ctx", "1M"), "context is longer"),
+    (("--card", "RTX 9999"), "9999"),
+    (("--card", "RTX 4090", "--profile", "x.json"), "two different machines"),
+    (("--profile", "missing.json"), "missing.json"),
+    (("--ram", "-3"), "--ram"),
+    (("--ram", "nan"), "--ram"),
+    (("--ram-gb-s", "fast"), "--ram-gb-s"),
+    (("--cpu", "mmx"), "instruction set"),
+    (("--kv", "q5_0"), "--kv"),
+    (("--kv", "q4_0"), "below the quality floor"),
+    (("--min-quality", "best"), "quality floor"),
+    (("--margin", "-1"), "--margin"),
+    (("--residual-bits", "9"), "--residual-bits"),
+    (("--residual-bits", "6.5"), "--residual-bits"),
+    (("--residual-bits", "5"), "below the quality floor"),
+    (("--card", "RTX 4090", "--vram", "0"), "--vram"),
+    (("--format", "yaml"), "--format"),
+]
+
+
+@pytest.mark.parametrize("options, words", BAD)
+def test_bad_options(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str) -> None:
+    code = run("Qwen/Qwen3-8B", *options)
+    shown = capsys.readouterr()
+    assert code == 2 or (code == 1 and "--profile" in options), shown.err
+    assert words in shown.err
+    assert shown.out == ""
+    assert "Traceback" not in shown.err
+
+
+def test_an_architecture_that_is_not_understood_is_unknown(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["FooForCausalLM"], "model_type": "foo"}))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    found = document(capsys, str(tmp_path), code=5)
+    assert found["verdict"] == "unknown"
+    assert found["runnable"] is False
+    assert run(str(tmp_path)) == 5
+    assert "cannot estimate" in capsys.readouterr().out
+
+
+def test_a_model_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("no-such-model") == 1
+    assert "Traceback" not in capsys.readouterr().err
