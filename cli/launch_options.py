@@ -10,7 +10,7 @@ from twofold.profiles.errors import InvalidOption
 
 DEFAULT_MODEL = "smollm2"
 MAX_CONTEXT_TOKENS = 1 << 28
-_CONTEXT = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)\Z")
+_CONTEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)\Z")
 _UNITS = {"": (1, 1), "k": (1000, 1024), "m": (1000**2, 1024**2)}
 
 

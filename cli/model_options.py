@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,7 +38,11 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would 
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """What a person asked for; None leaves a value to the model's own defaults."""
+    """What a person asked for; None leaves a value to the model's own defaults.
+
+    Raises:
+        InvalidOption: a value that is out of range.
+    """
 
     temperature: float | None = None
     top_k: int | None = None
@@ -47,13 +51,15 @@ class SamplingOptions:
     repetition_penalty: float | None = None
     seed: int | None = None
 
-    def params(self, tokenizer: Tokenizer) -> SamplingParams:
-        """The options over the model's generation_config.json.
+    def __post_init__(self) -> None:
+        self._over({})
 
-        Raises:
-            InvalidOption: a value that is out of range.
-        """
+    def params(self, tokenizer: Tokenizer) -> SamplingParams:
+        """The options over the model's generation_config.json."""
+        return self._over(tokenizer.generation_config)
+
+    def _over(self, defaults: dict[str, Any]) -> SamplingParams:
         from twofold.engine.sampling import SamplingParams
 
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return SamplingParams.from_generation_config(tokenizer.generation_config, **values)
+        return SamplingParams.from_generation_config(defaults, **values)

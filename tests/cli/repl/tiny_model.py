@@ -153,7 +153,8 @@ def main() -> int:
     from twofold import cli
     from twofold.cli import launch
 
-    _own_terminal()
+    if os.isatty(0):
+        _own_terminal()
     checkpoint = Path(sys.argv[1])
     launch.launch = lambda *_: open_model(checkpoint)  # type: ignore[attr-defined]
     sys.argv = ["twofold", *sys.argv[2:]]

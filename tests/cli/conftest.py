@@ -1,4 +1,4 @@
-"""The small model, once for all tests of the session."""
+"""The small model of the session's tests, and the command line on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 def _tiny_model() -> ModuleType:
     if "tiny_model" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("tiny_model", Path(__file__).with_name("tiny_model.py"))
+        spec = importlib.util.spec_from_file_location("tiny_model", Path(__file__).parent / "repl" / "tiny_model.py")
         assert spec is not None and spec.loader is not None
         sys.modules["tiny_model"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["tiny_model"])
@@ -49,6 +49,21 @@ def terminal(tiny_checkpoint: Path) -> Iterator[Callable[..., Any]]:
     yield run
     for one in opened:
         one.close()
+
+
+@pytest.fixture
+def start_command(tiny_checkpoint: Path) -> Callable[..., Any]:
+    """`start_command(*arguments)` starts the command line as a process with pipes."""
+    import subprocess
+
+    script = Path(__file__).parent / "repl" / "tiny_model.py"
+
+    def start(*arguments: str) -> Any:
+        command = [sys.executable, str(script), str(tiny_checkpoint), *arguments]
+        pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+        return subprocess.Popen(command, **pipes)  # type: ignore[call-overload]
+
+    return start
 
 
 @pytest.fixture
