@@ -1,0 +1,219 @@
+"""What quantising costs before it starts: disk, memory and time, each figure with its provenance."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from twofold.engine.quantize.options import QuantizeOptions
+from twofold.profiles.errors import NotEnoughSpace
+from twofold.profiles.figures import Figure, measured, reasoned, unknown
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
+
+_TILE, _GROUP = 16, 128
+_CHUNK_ROWS = 2048
+_STORE_RAM_BYTES = 512 << 20
+_RUNTIME_BYTES = 330 << 20
+"""Python with torch, numpy and the tokenizer loaded."""
+
+
+def _up(n: int, unit: int) -> int:
+    return -(-n // unit) * unit
+
+
+def group_bytes(group: LinearGroup, bits: int) -> int:
+    """Base and residual of a group in a checkpoint: codes and fp16 scales, padding included."""
+    rows = sum(_up(member.out_features, _TILE) * member.copies for member in group.members)
+    scales = 2 * 2 * rows * -(-group.in_features // _GROUP)
+    return rows * _up(group.in_features, _TILE) * (2 + bits) // 8 + scales
+
+
+def result_bytes(spec: ModelSpec, options: QuantizeOptions) -> int:
+    """The checkpoint: all groups, the embedding in 16 bits, and norms."""
+    split = sum(group_bytes(group, options.bits_of(group.name)) for group in spec.groups)
+    return split + 2 * spec.n_embedding_weights + 8 * spec.hidden_size * (spec.n_layers + 1)
+
+
+def _widest(spec: ModelSpec) -> int:
+    return max((group.in_features for group in spec.groups), default=spec.hidden_size)
+
+
+def _store_bytes(spec: ModelSpec, tokens: int) -> int:
+    """What two streams keep between the stages of a layer: the residual stream and two generations of inputs."""
+    return 2 * tokens * 4 * (2 * spec.hidden_size + _widest(spec))
+
+
+def work_bytes(spec: ModelSpec, tokens: int) -> int:
+    """Work files besides the result: both streams before and behind a layer, and what exceeds the share of RAM."""
+    return 4 * tokens * spec.hidden_size * 4 + max(0, _store_bytes(spec, tokens) - _STORE_RAM_BYTES)
+
+
+def _group_peak_bytes(group: LinearGroup, bits: int) -> int:
+    """One group at its worst: weights, the rotated copy, the base's weights, one temporary of each kind, codes, a
+    Hessian.
+
+    Six fp32 matrices of the group's size were counted at the peak, plus codes of base and residual before and after
+    packing.
+    """
+    weights = sum(member.n_weights for member in group.members)
+    return 6 * 4 * weights + 4 * weights + 2 * 4 * group.in_features**2
+
+
+def peak_bytes(spec: ModelSpec, options: QuantizeOptions, tokens: int) -> int:
+    """The process's peak memory."""
+    widest = max(sum(m.out_features for m in g.members) + g.in_features for g in spec.groups if g.name != "lm_head")
+    chunk = 3 * 4 * min(_CHUNK_ROWS, tokens) * (widest + 2 * spec.hidden_size)
+    groups = max(_group_peak_bytes(group, options.bits_of(group.name)) for group in spec.groups)
+    packed = max(
+        sum(group_bytes(group, options.bits_of(group.name)) for group in groups)
+        for groups in (*(layer.groups for layer in spec.layers), (spec.head,))
+    )
+    store = min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
+    embedding = 10 * spec.n_embedding_weights
+    return _RUNTIME_BYTES + store + max(groups + 2 * packed + chunk, embedding)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """This machine's rates: GFLOP/s of matrix products, seconds per rounding step, and per rounded weight."""
+
+    gemm_gflops: Figure
+    step_s: float
+    weight_s: float
+
+
+def measure_rates() -> Rates:
+    """About a second of products and of error feedback, in the shapes that quantising uses."""
+    import torch
+
+    from twofold.engine.quantize.gptq import round_base, round_residual
+    from twofold.engine.quantize.hessian import Hessian
+    from twofold.engine.quantize.lloyd_max import GAUSSIAN
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1024, 1024, generator=generator)
+    torch.mm(x, x)
+    rates = []
+    deadline = time.perf_counter() + 0.4
+    while time.perf_counter() < deadline or len(rates) < 3:
+        begin = time.perf_counter()
+        torch.mm(x, x)
+        rates.append(2 * 1024**3 / (time.perf_counter() - begin) / 1e9)
+    rates.sort()
+    hessian = Hessian(256)
+    hessian.add(torch.randn(512, 256, generator=generator))
+    feedback = hessian.factor()
+
+    def seconds(rows: int) -> float:
+        weights = torch.randn(256, rows, generator=generator)
+        begin = time.perf_counter()
+        base = round_base(weights, feedback, GAUSSIAN, _GROUP)
+        round_residual(base.error, feedback, 6, _GROUP)
+        return time.perf_counter() - begin
+
+    seconds(64)
+    small, large = min(seconds(64) for _ in range(2)), seconds(4096)
+    gemm = measured(
+        round(rates[len(rates) // 2], 1),
+        "GFLOP/s",
+        "1024³ fp32 matrix products",
+        n=len(rates),
+        spread=round(rates[3 * len(rates) // 4] - rates[len(rates) // 4], 1),
+    )
+    return Rates(gemm, small / 256, max(large - small, 0.0) / (256 * 4096))
+
+
+def flops(spec: ModelSpec, tokens: int) -> float:
+    """Two forward streams, two Hessians a group (upper halves), their factors, and the feedback's products."""
+    total = 0.0
+    for group in spec.groups:
+        weights, k = sum(member.n_weights for member in group.members), group.in_features
+        is_head = group.name == spec.head.name
+        total += 0.0 if is_head else 2 * 2.0 * weights * tokens
+        total += 2 * (1.2 * tokens * k * k + k**3 / 3) + 2.0 * weights * k
+    return total
+
+
+def seconds(spec: ModelSpec, tokens: int, rates: Rates) -> Figure:
+    """Estimated time of quantising, from measured rates."""
+    steps = sum(group.in_features * -(-sum(m.out_features for m in group.members) // 8192) for group in spec.groups)
+    weights = sum(member.n_weights for group in spec.groups for member in group.members)
+    value = flops(spec, tokens) / (rates.gemm_gflops.number * 1e9) + steps * rates.step_s + weights * rates.weight_s
+    # Rotations, packing, reading and writing were about a sixth on top.
+    value *= 1.17
+    by = f"operations counted, at {rates.gemm_gflops.value} GFLOP/s measured here"
+    return reasoned(round(value, 1), "s", by, low=round(0.6 * value, 1), high=round(2 * value, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class CostSheet:
+    """What getting and quantising a model takes. `disk_needed` is what must be free now: result, work files,
+    download."""
+
+    model: str
+    download: Figure
+    result: Figure
+    work_files: Figure
+    disk_needed: Figure
+    peak_ram: Figure
+    time: Figure
+
+    def rows(self) -> list[tuple[str, Figure]]:
+        """Labels and figures in the order to show them."""
+        return [
+            ("download", self.download),
+            ("checkpoint on disk", self.result),
+            ("work files on disk", self.work_files),
+            ("disk needed now", self.disk_needed),
+            ("peak memory", self.peak_ram),
+            ("time to quantise", self.time),
+        ]
+
+
+def cost_sheet(
+    spec: ModelSpec, download: Figure, options: QuantizeOptions, tokens: int, rates: Rates | None = None
+) -> CostSheet:
+    """The costs of quantising `spec`; without `rates` the time is unknown."""
+    result, work, peak = result_bytes(spec, options), work_bytes(spec, tokens), peak_bytes(spec, options, tokens)
+    to_fetch = int(download.number) if download.is_known else 0
+    by = "result + work files" + ("" if download.is_known else " + a download of unknown size")
+    return CostSheet(
+        model=spec.name,
+        download=download,
+        result=reasoned(result, "B", "codes, scales and embedding counted"),
+        work_files=reasoned(work, "B", "hidden states of both streams"),
+        disk_needed=reasoned(result + work + to_fetch, "B", by if not to_fetch else f"download + {by}"),
+        peak_ram=reasoned(
+            peak, "B", "largest group, Hessian, codes and hidden states counted", low=int(0.6 * peak), high=peak
+        ),
+        time=seconds(spec, tokens, rates) if rates is not None else unknown("s", "no rate was measured"),
+    )
+
+
+def check(sheet: CostSheet, out_dir: Path, available_ram_bytes: int | None) -> None:
+    """Refuse what cannot end well.
+
+    Raises:
+        NotEnoughSpace: too little free disk where the checkpoint goes, or too little memory.
+    """
+    place = out_dir
+    while not place.exists():
+        place = place.parent
+    free, needed = shutil.disk_usage(place).free, int(sheet.disk_needed.number)
+    if free < needed:
+        raise NotEnoughSpace(
+            f"too little free disk to quantise {sheet.model}",
+            found=f"{free / 1e9:.2f} GB free at {place}",
+            needed=f"{needed / 1e9:.2f} GB",
+            hint="free some space, or choose another disk with -o or TWOFOLD_HOME",
+        )
+    peak = int(sheet.peak_ram.number)
+    if available_ram_bytes is not None and available_ram_bytes < peak:
+        raise NotEnoughSpace(
+            f"too little memory to quantise {sheet.model}",
+            found=f"{available_ram_bytes / 1e9:.2f} GB available",
+            needed=f"{peak / 1e9:.2f} GB",
+            hint="close other programs, or quantise on a machine with more memory and copy the folder",
+        )
