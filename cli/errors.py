@@ -1,8 +1,8 @@
 """From exceptions to messages and exit codes.
 
-Exit codes: 0 ok, 1 failed for a reason that the user can fix, 2 usage, 130 interrupted, and `fit`'s own (3 tight, 4 does not fit, 5
-unknown). Known exceptions print what happened, found against needed, and a hint; an unknown one is a defect: one line, and
-the traceback with `TWOFOLD_DEBUG=1`.
+Exit codes: 0 ok, 1 failed for a reason that the user can fix, 2 usage, 130 interrupted, and `fit`'s own (3 tight, 4
+does not fit, 5 unknown). Known exceptions print what happened, found against needed, and a hint; an unknown one is a
+defect: one line, and the traceback with `TWOFOLD_DEBUG=1`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ DEFECT = 70
 
 def _no_space(error: OSError) -> TwofoldError:
     place = f" at {error.filename}" if error.filename else ""
-    return NotEnoughSpace(
-        f"the disk is full{place}", hint="free some space, or set TWOFOLD_HOME to a larger disk"
-    )
+    return NotEnoughSpace(f"the disk is full{place}", hint="free some space, or set TWOFOLD_HOME to a larger disk")
 
 
 def _native_missing(error: Exception) -> TwofoldError:
@@ -52,9 +50,7 @@ def explain(error: Exception) -> TwofoldError | None:
     if type(error).__name__ == "NativeMissing":
         return _native_missing(error)
     if isinstance(error, MemoryError):
-        return NotEnoughSpace(
-            "out of memory", hint="close other programs, or choose a smaller model or context"
-        )
+        return NotEnoughSpace("out of memory", hint="close other programs, or choose a smaller model or context")
     return None
 
 
@@ -69,6 +65,8 @@ def run_app(invoke: Callable[[], None] | None = None) -> int:
             invoke()
         return 0
     except SystemExit as stop:
+        if stop.code == INTERRUPTED:  # Typer turns Ctrl-C into this, and says nothing
+            err().line("interrupted")
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
     except KeyboardInterrupt:
         err().line("interrupted")
@@ -77,7 +75,7 @@ def run_app(invoke: Callable[[], None] | None = None) -> int:
         # The reader of our output left (`| head`): not an error. Keep the interpreter from flushing into the void.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a defect too gets one line
         if os.environ.get("TWOFOLD_DEBUG") == "1":
             traceback.print_exc()
         known = explain(error)

@@ -1,7 +1,7 @@
 """`ModelSpec`: the facts about a model that planning and running need, read from metadata alone.
 
-Names are Hugging Face's (`model.layers.0.self_attn.q_proj`). A `LinearGroup` is the unit of the split-precision engine: the
-Linears of a layer that share an input and hence one rotation, stored and computed as one stack of rows.
+Names are Hugging Face's (`model.layers.0.self_attn.q_proj`). A `LinearGroup` is the unit of the split-precision
+engine: the Linears of a layer that share an input and hence one rotation, stored and computed as one stack of rows.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class RopeSpec:
 class LayerSpec:
     """One decoder layer.
 
-    `window` in tokens for sliding layers. `state_bytes` is a recurrent layer's state per live copy (fp32 matrices and the
-    convolution tail). `latent_dim` is the cached width of an MLA layer. `shares_layer` is the layer whose cache is reused.
-    `dense_weights` counts weights that stay in 16 bits (routers, small gates, convolutions).
+    `window` in tokens for sliding layers. `state_bytes` is a recurrent layer's state per live copy (fp32 matrices and
+    the convolution tail). `latent_dim` is the cached width of an MLA layer. `shares_layer` is the layer whose cache
+    is reused. `dense_weights` counts weights that stay in 16 bits (routers, small gates, convolutions).
     """
 
     index: int
@@ -90,9 +90,9 @@ class LayerSpec:
 class ModelSpec:
     """A model as its metadata describes it.
 
-    `weights_bytes` is the size of the weight files where known (None = not known, never 0). `runnable_reason` is None when
-    this version's engine has a graph for the architecture, else the reason why it cannot run it. `facts_source` says where the
-    facts come from. `head` is the LM head as a group (also when the embedding is tied).
+    `weights_bytes` is the size of the weight files where known (None = not known, never 0). `runnable_reason` is None
+    when this version's engine has a graph for the architecture, else the reason why it cannot run it. `facts_source`
+    says where the facts come from. `head` is the LM head as a group (also when the embedding is tied).
     """
 
     name: str
@@ -128,9 +128,7 @@ class ModelSpec:
 
     @property
     def n_decoder_weights(self) -> int:
-        return sum(
-            member.n_weights for layer in self.layers for group in layer.groups for member in group.members
-        )
+        return sum(member.n_weights for layer in self.layers for group in layer.groups for member in group.members)
 
     @property
     def n_embedding_weights(self) -> int:

@@ -20,14 +20,16 @@ def int8_g32(weight: Tensor) -> Tensor:
     rows, inputs = weight.shape
     padded = torch.nn.functional.pad(weight, (0, -inputs % INT8_GROUP)).view(rows, -1, INT8_GROUP)
     scale = (padded.abs().amax(dim=-1, keepdim=True) / 127).half().float()
-    codes = torch.where(scale > 0, padded / scale.clamp_min(torch.finfo(torch.float32).tiny), 0).round().clamp(-127, 127)
+    codes = (padded / torch.where(scale > 0, scale, 1)).round().clamp(-127, 127)
     return (codes * scale).view(rows, -1)[:, :inputs]
 
 
 def one_ulp_noise(weight: Tensor, generator: torch.Generator) -> Tensor:
-    """bf16 weights, each moved by −1, 0 or +1 unit in the last place with equal chance: fp32 in, fp32 (bf16 values) out.
+    """bf16 weights, each moved by −1, 0 or +1 unit in the last place with equal chance: fp32 in, fp32 (bf16 values)
+    out.
 
-    The step is taken on the magnitude's bit pattern, so it is a true neighbour also across a power of two; zero stays zero.
+    The step is taken on the magnitude's bit pattern, so it is a true neighbour also across a power of two; zero stays
+    zero.
     """
     rounded = weight.bfloat16()
     bits = rounded.view(torch.int16)

@@ -1,8 +1,8 @@
 """Distances between two models' next-token distributions, and how sure they are.
 
-KL(reference ‖ candidate) per token in nats, from fp32 logits through fp64 log-softmax; top-1 mismatch is the share of tokens whose
-argmax differs (lowest id among equals). Intervals come from a paired bootstrap over texts: tokens of one text are not
-independent, texts are.
+KL(reference ‖ candidate) per token in nats, from fp32 logits through fp64 log-softmax; top-1 mismatch is the share of
+tokens whose argmax differs (lowest id among equals). Intervals come from a paired bootstrap over texts: tokens of one text are
+not independent, texts are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def text_means(values: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def bootstrap_interval(values: np.ndarray, text: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """95 % interval of the token mean of `values`, resampling whole texts. Paired use: pass a difference of two candidates."""
+    """95 % interval of the token mean of `values`, resampling whole texts; for a paired one pass a difference."""
     sums, counts = text_means(np.asarray(values, dtype=np.float64), text)
     draws = np.random.default_rng(seed).integers(0, len(sums), size=(BOOTSTRAP_SAMPLES, len(sums)))
     means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)

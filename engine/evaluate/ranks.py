@@ -41,10 +41,11 @@ def mixed_attention(
     scale: float,
     window: int | None = None,
 ) -> Tensor:
-    """Causal (windowed, where the layer is) attention of one sequence over a mixture of exact and draft keys and values.
+    """Causal (windowed, where the layer is) attention of one sequence over a mixture of exact and draft keys and
+    values.
 
-    Shapes: q [n, heads, dim]; each K, V [n, kv_heads, dim]. Returns [n, heads, dim]. Both halves are scored and the key's
-    half is chosen per (query, key), which is the recipe's concatenate-and-mask without doubling the softmax.
+    Shapes: q [n, heads, dim]; each K, V [n, kv_heads, dim]. Returns [n, heads, dim]. Both halves are scored and the
+    key's half is chosen per (query, key), which is the recipe's concatenate-and-mask without doubling the softmax.
     """
     n, n_heads, _ = q.shape
     repeat = n_heads // exact[0].shape[1]

@@ -1,7 +1,7 @@
 """What `twofold eval` measures, as one value object and its JSON.
 
-The verifier's logits come from the engine itself (integer products, its KV cache), everything else from the floating-point
-streams. All logits are fp32; text is text that calibration never saw.
+The verifier's logits come from the engine itself (integer products, its KV cache), everything else from the
+floating-point streams. All logits are fp32; text is text that calibration never saw.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Several versions of one model run side by side, one layer at a time.
 
-Each version is a stream of hidden states; a layer's weights are loaded once, used by every stream and dropped, so models larger
-than memory can be judged. The draft's streams at depth d attend to the verifier's exact K/V (`ranks.mixed_attention`).
+Each version is a stream of hidden states; a layer's weights are loaded once, used by every stream and dropped, so
+models larger than memory can be judged. The draft's streams at depth d attend to the verifier's exact K/V
+(`ranks.mixed_attention`).
 """
 
 from __future__ import annotations
@@ -122,12 +123,12 @@ def run_streams(
     hidden = {name: first for name in (REFERENCE, INT8, ULP, BASE, SPLIT, *drafts)}
     for done, layer in enumerate(model.layers):
         weights, attention = _LayerWeights(source, checkpoint, generator), _Attention()
-        for name in hidden:
+        for name, rows in hidden.items():
             attend = attention.mixing(drafts[name]) if name in drafts else attention.keeping if name == SPLIT else None
             hidden[name] = run_layer(
                 model,
                 layer,
-                hidden[name],
+                rows,
                 weights.source_tensor,
                 sequence_lengths=lengths,
                 linear=weights.override(BASE if name in drafts else name),
@@ -141,8 +142,8 @@ def run_streams(
 class Heads:
     """Logits of any stream's rows; the head's weights are made once per kind and kept.
 
-    The baselines quantise decoder Linears only, so theirs is the source's head; base and draft streams use the base of the
-    checkpoint's head, as the engine's draft does.
+    The baselines quantise decoder Linears only, so theirs is the source's head; base and draft streams use the base
+    of the checkpoint's head, as the engine's draft does.
     """
 
     def __init__(self, model: ModelSpec, source: WeightSource, checkpoint: Checkpoint) -> None:
@@ -152,5 +153,6 @@ class Heads:
     @torch.no_grad()
     def logits(self, stream: str, rows: Tensor) -> Tensor:
         """Hidden rows [n, hidden_size] → fp32 logits [n, vocab_size]."""
-        override = None if stream in (REFERENCE, INT8, ULP) else self._weights.override(SPLIT if stream == SPLIT else BASE)
+        is_source = stream in (REFERENCE, INT8, ULP)
+        override = None if is_source else self._weights.override(SPLIT if stream == SPLIT else BASE)
         return run_head(self._model, rows, self._weights.source_tensor, linear=override)

@@ -1,9 +1,9 @@
 """The operations that a model graph is wired from.
 
 A graph (`engine/graph/llama.py`) is written once per architecture, as wiring only, against this protocol. Two kinds of
-implementation exist: an eager one that computes in floating point with torch (quantising, evaluating), and a recording one
-that turns the wiring into a tape of kernel calls over pre-resolved buffers (running). `T` is a tensor for the first and
-a buffer for the second; rows come first: [rows, features] or [rows, heads, head_dim].
+implementation exist: an eager one that computes in floating point with torch (quantising, evaluating), and a
+recording one that turns the wiring into a tape of kernel calls over pre-resolved buffers (running). `T` is a tensor
+for the first and a buffer for the second; rows come first: [rows, features] or [rows, heads, head_dim].
 """
 
 from __future__ import annotations

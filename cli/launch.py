@@ -1,0 +1,146 @@
+"""From a model's name to a loaded engine: resolve, refuse, make the checkpoint if needed, plan, open.
+
+Shared by `chat`, `run`, `eval` and `bench`. What can be refused is refused before the first weight byte, and what
+takes long is announced by the cost sheet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twofold.cli.launch_options import LaunchOptions
+from twofold.profiles.errors import EngineUnavailable, TwofoldError
+
+if TYPE_CHECKING:
+    from twofold.engine.engine import Engine
+    from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.planner.plan import Plan
+    from twofold.profiles.model_spec import ModelSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A model ready to answer."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    plan: Plan
+    spec: ModelSpec
+    checkpoint_path: Path
+
+
+def read_plan(path: Path) -> Plan:
+    """A saved plan, replayed as it is.
+
+    Raises:
+        InvalidProfile: the file cannot be read, or is not a plan.
+    """
+    from twofold.planner.plan import Plan
+    from twofold.profiles.errors import InvalidProfile
+
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidProfile(
+            f"the plan {path} cannot be read: {error}", hint="twofold chat MODEL --save-plan FILE"
+        ) from None
+
+
+def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> Plan:
+    """The plan for this machine's CPU engine under the user's settings.
+
+    Raises:
+        InvalidOption: a context beyond the model's, or another residual width than the checkpoint has.
+    """
+    from twofold.cli.fit_options import local_machine
+    from twofold.planner.propose import propose
+    from twofold.planner.request import KV_TYPES, QualityFloor, Request, resolve_context
+    from twofold.profiles.settings import get_settings
+
+    settings = get_settings()
+    # Settings bound a default; only what was asked for on the command line is an error when it is too much.
+    context = options.ctx
+    if context is None and settings.ctx is not None:
+        context = min(settings.ctx, spec.context_length)
+    request = Request(
+        context_tokens=resolve_context(context, spec.context_length, spec.name),
+        kv_type=next((kind for kind in KV_TYPES if kind == (options.kv or "f16")), None),
+        quality=QualityFloor.parse("q4"),
+        fixed_bits=checkpoint_bits,
+        device="cpu",
+    )
+    plan = propose(spec, local_machine(), request)
+    threads = options.threads or settings.threads
+    return plan if threads is None else plan.model_copy(update={"threads": threads})
+
+
+def check_runnable(spec: ModelSpec) -> None:
+    """Refuse what this version cannot run, before any weight byte.
+
+    Raises:
+        UnsupportedModel: no graph for the architecture. EngineUnavailable: no native kernels.
+    """
+    from twofold.engine.graph.registry import graph_of
+    from twofold.kernels.cpu import missing_reason
+
+    graph_of(spec)
+    reason = missing_reason()
+    if reason is not None:
+        raise EngineUnavailable(
+            f"the native module is missing: {reason}",
+            hint="install a C++17 compiler, then: pip install --force-reinstall --no-deps .",
+        )
+
+
+def checkpoint_of(options: LaunchOptions) -> Path | None:
+    """The model's checkpoint, made now if there is none; None after a dry run."""
+    from twofold.cli.quantizing import QuantizeRequest, make_checkpoint
+    from twofold.profiles.sources import read_spec, resolve
+
+    ref = resolve(options.model)
+    check_runnable(read_spec(ref))
+    if ref.kind == "checkpoint":
+        if ref.path is None:
+            raise TwofoldError(
+                f"{options.model} is a checkpoint that is not on this disk", hint=f"twofold models pull {options.model}"
+            )
+        return ref.path
+    plan = read_plan(options.plan_path) if options.plan_path is not None else None
+    bits = plan.residual_bits if plan is not None else options.residual_bits
+    request = QuantizeRequest(
+        residual_bits=bits,
+        seed=options.seed,
+        calibration=options.calibration,
+        assume_yes=options.assume_yes,
+        dry_run=options.dry_run,
+    )
+    return make_checkpoint(ref, request)
+
+
+def launch(options: LaunchOptions) -> Launched | None:
+    """Prepare and open the model; None after a dry run.
+
+    Raises:
+        TwofoldError: whatever stands in the way, with what to do about it.
+    """
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.engine.engine import Engine
+    from twofold.engine.text import ChatTemplate, Tokenizer
+
+    if options.plan_path is not None:
+        read_plan(options.plan_path)
+    path = checkpoint_of(options)
+    if path is None:
+        return None
+    checkpoint = Checkpoint.open(path)
+    spec = checkpoint.spec
+    plan = (
+        read_plan(options.plan_path)
+        if options.plan_path is not None
+        else make_plan(spec, checkpoint.config.residual_bits, replace(options, residual_bits=None))
+    )
+    tokenizer = Tokenizer.from_folder(path)
+    return Launched(Engine.load(path, plan), tokenizer, ChatTemplate.from_tokenizer(tokenizer), plan, spec, path)
