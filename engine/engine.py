@@ -160,6 +160,10 @@ class Engine:
             raise EngineFailed("the model's output is not finite", found="NaN or infinity", needed="finite logits")
         return logits
 
+    def dry_pass(self, tokens: Sequence[int], *, use_residual: bool = True) -> F32:
+        """Logits [rows, vocab_size] of a chain of `tokens` behind what is cached; nothing is committed. For timing."""
+        return self._logits(self._pass(tokens, range(-1, len(tokens) - 1), use_residual))
+
     def memory_report(self) -> dict[str, int]:
         """Bytes allocated per component; `weights_mapped` are the files behind the map."""
         return {
