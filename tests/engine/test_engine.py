@@ -49,6 +49,38 @@ def test_speed_knobs_never_change_logits(make_checkpoint: Make, make_plan: MakeP
         assert np.array_equal(found, expected), knobs
 
 
+@needs_native
+def test_every_tier_gives_the_same_text(
+    make_checkpoint: Make, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.kernels.cpu import native
+
+    monkeypatch.delenv("TWOFOLD_CPU_ISA", raising=False)
+    folder = make_checkpoint()
+    expected = text(Engine.load(folder, make_plan(), kernels="naive"), SAMPLED)
+    try:
+        for tier in native().available_tiers():
+            engine = Engine.load(folder, make_plan(cpu_isa=tier, draft_nodes=2), kernels="cpu")
+            assert native().isa() == tier and text(engine, SAMPLED) == expected
+        with pytest.raises(InvalidOption) as error:
+            Engine.load(folder, make_plan(cpu_isa="avx4096"), kernels="cpu")
+        assert error.value.needed == "avx4096" and "generic" in (error.value.found or "")
+    finally:
+        native().force_isa("")
+
+
+@needs_native
+def test_the_variable_wins_over_the_plans_tier(
+    make_checkpoint: Make, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.kernels.cpu import native
+
+    folder = make_checkpoint()
+    monkeypatch.setenv("TWOFOLD_CPU_ISA", native().isa())
+    Engine.load(folder, make_plan(cpu_isa="generic"), kernels="cpu")
+    assert native().isa() == native().active_tier()
+
+
 @pytest.mark.parametrize("params", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])
 def test_drafting_never_changes_the_text(make_checkpoint: Make, make_plan: MakePlan, params: SamplingParams) -> None:
     folder = make_checkpoint()

@@ -24,6 +24,15 @@ from twofold.profiles.model_spec import LinearGroup, LinearSpec
 pytestmark = pytest.mark.filterwarnings("ignore::twofold.engine.backend.SlowKernels")
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+
 def hadamard(width: int) -> np.ndarray:
     matrix = np.ones((1, 1))
     while matrix.shape[0] < width:
@@ -87,9 +96,10 @@ def reference_logits(checkpoint: Checkpoint, tokens: list[int], use_residual: bo
         {"model_type": "qwen2"},
         {"model_type": "qwen3", "head_dim": 20},
         {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True},
+        {"model_type": "mistral", "sliding_window": 512, "rope_scaling": LLAMA3},
         {"hidden_size": 128, "num_key_value_heads": 6, "head_dim": 16, "intermediate_size": 344},
     ],
-    ids=["llama", "qwen2", "qwen3", "biases", "wide"],
+    ids=["llama", "qwen2", "qwen3", "biases", "mistral", "wide"],
 )
 def test_engine_logits_equal_the_float_model(
     make_checkpoint: Callable[..., Path],
