@@ -106,14 +106,28 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
         download = replace(here, value=round(here.number / MIB, 1), unit="MiB", low=None, high=None)
     elif ref.kind == "checkpoint":
         download = reasoned(0, "MiB", "already on this disk")
-    return fit(
-        spec,
-        machine,
-        request,
-        download_mib=download,
-        gguf_flag=gguf_flag(ref),
-        gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+    return _with_engine(
+        fit(
+            spec,
+            machine,
+            request,
+            download_mib=download,
+            gguf_flag=gguf_flag(ref),
+            gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+        )
     )
+
+
+def _with_engine(report: FitReport) -> FitReport:
+    """Nothing runs here without the native module, whatever the plan says."""
+    from dataclasses import replace
+
+    from twofold.kernels.cpu import missing_reason
+
+    reason = missing_reason() if report.runnable and report.machine.origin == "this machine" else None
+    if reason is None:
+        return report
+    return replace(report, runnable=False, runnable_reason=f"the native module is missing: {reason}")
 
 
 def _cannot_estimate(model: str, error: Exception, output: str) -> int:

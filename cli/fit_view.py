@@ -74,7 +74,7 @@ def _memory(sink: Sink, report: FitReport) -> None:
         name = report.card.name if report.card else "card"
         _device(sink, report.evaluation.vram, by_device.get("vram"), f"VRAM of {name}")
     judged = by_device.get("ram")
-    title = "RAM" if judged is not None else "RAM that the host needs (not judged: the host is unknown)"
+    title = "RAM" if judged is not None else "RAM that the host needs (not judged: its RAM is unknown)"
     _device(sink, report.evaluation.ram, judged, title)
 
 

@@ -123,7 +123,7 @@ def needs(spec: ModelSpec, knobs: Knobs, card: CardBudget | None, host: HostBudg
         vram, ram = vram_memory(spec, knobs), host_memory(spec, knobs)
         problem = card_problem(card) if card else "there is no card"
         devices.append(judge(vram, card.name if card else "card", card.free_mib if card else None, margin_mib, problem))
-    if host is not None:
+    if host is not None and host.judges_ram:
         devices.append(judge(ram, "RAM", host.available_mib, margin_mib))
     return Needs(vram, ram, tuple(devices))
 

@@ -55,6 +55,12 @@ class HostBudget:
     ram_read_gb_s: Figure
     isa_tier: str | None
     cores: Figure
+    is_partial: bool = False
+
+    @property
+    def judges_ram(self) -> bool:
+        """Whether RAM is part of the verdict: not where a user stated other things about the host, but not its RAM."""
+        return self.available_mib.is_known or not self.is_partial
 
     @property
     def threads(self) -> int:
@@ -182,6 +188,7 @@ def with_host(
         unknown("GB/s", "not stated (--ram-gb-s)"),
         None,
         unknown("cores", "not stated; 4 to 16 are assumed"),
+        is_partial=True,
     )
     if ram_mib is not None:
         host = replace(host, available_mib=reported(ram_mib, "MiB", "--ram"))

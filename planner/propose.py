@@ -45,7 +45,7 @@ def cpu_knobs(spec: ModelSpec, machine: MachineBudget, request: Request, kv_type
         draft_nodes=0,
         draft_depth=0,
         prefill_chunk=min(CPU_PREFILL_CHUNK, context),
-        threads=host.threads if host else 1,
+        threads=request.threads or (host.threads if host else 1),
         cpu_isa=(host.isa_tier if host else None) or "generic",
     )
 
@@ -105,8 +105,17 @@ def _best_over_kv(evaluations: Iterable[Evaluation]) -> Evaluation:
     return min(tried, key=lambda one: one.severity)
 
 
+def _on_cpu(spec: ModelSpec, machine: MachineBudget, request: Request) -> Evaluation:
+    """The CPU engine's cache is f16; another type is planned only when asked for."""
+    kinds = request.kv_choices() if request.kv_type else request.kv_choices()[:1]
+    margin = request.margin_mib
+    return _best_over_kv(
+        evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, margin) for kind in kinds
+    )
+
+
 def uses_card(machine: MachineBudget, request: Request) -> bool:
-    """Whether the plan is for a card. Without a preference: where there is one that twofold's kernels are for."""
+    """Whether the plan may be for a card. Without a preference: where there is one that twofold's kernels are for."""
     if request.device != "auto":
         return request.device == "cuda"
     return machine.origin == "a card" or any(card.engine_reason is None for card in machine.cards)
@@ -116,6 +125,9 @@ def propose_evaluations(
     spec: ModelSpec, machine: MachineBudget, request: Request
 ) -> list[tuple[CardBudget | None, Evaluation]]:
     """The best evaluation for each card (each alone), or the CPU's.
+
+    On this very machine the answer is what this version launches: where its CPU engine runs the model and RAM holds
+    it, the CPU plan is preferred to one for a card.
 
     Raises:
         InvalidOption: for a context beyond the model's maximum, or knobs below the quality floor.
@@ -127,13 +139,11 @@ def propose_evaluations(
         )
     kinds = request.kv_choices()
     if not uses_card(machine, request):
-        # The CPU engine's cache is f16; another type is planned only when asked for.
-        kinds = kinds if request.kv_type else kinds[:1]
-        every = (
-            evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, request.margin_mib)
-            for kind in kinds
-        )
-        return [(None, _best_over_kv(every))]
+        return [(None, _on_cpu(spec, machine, request))]
+    if request.device == "auto" and machine.origin == "this machine" and spec.runnable_reason is None:
+        on_cpu = _on_cpu(spec, machine, request)
+        if on_cpu.verdict in ("fits", "tight"):
+            return [(None, on_cpu)]
     return [
         (card, _best_over_kv(best_on_card(spec, machine, card, request, kind) for kind in kinds))
         for card in machine.cards

@@ -73,6 +73,7 @@ class Request:
     residual_bits: int | None = None
     fixed_bits: int | None = None
     margin_mib: float = DEFAULT_MARGIN_MIB
+    threads: int | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
     def with_context(self, tokens: int) -> Request:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
@@ -25,16 +27,14 @@ CPU_CACHE = "this version's CPU engine keeps its cache in f16"
 
 def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool, str | None]:
     """Whether this version can run the plan, and why not. Fitting is another question."""
-    if spec.runnable_reason is not None:
-        return False, spec.runnable_reason
+    reasons = [spec.runnable_reason] if spec.runnable_reason is not None else []
     if plan.device == "cuda":
-        reason = NO_GPU_ENGINE
         if card is not None and card.engine_reason is not None:
-            reason = f"{card.engine_reason}; {reason}"
-        return False, reason
-    if (plan.k_type, plan.v_type) != ("f16", "f16"):
-        return False, f"{CPU_CACHE}; planned here: K {plan.k_type}, V {plan.v_type}"
-    return True, None
+            reasons.append(card.engine_reason)
+        reasons.append(NO_GPU_ENGINE)
+    elif (plan.k_type, plan.v_type) != ("f16", "f16"):
+        reasons.append(f"{CPU_CACHE}; planned here: K {plan.k_type}, V {plan.v_type}")
+    return not reasons, "; ".join(reasons) or None
 
 
 def _advice(verdict_card: CardBudget | None, found: tuple[Alternative, ...]) -> str | None:
@@ -66,14 +66,23 @@ def _disk(spec: ModelSpec, bits: int, download_mib: Figure) -> Figure:
     return reasoned(round(result + download_mib.number, 1), "MiB", "download + quantised checkpoint")
 
 
+def _knows_host(machine: MachineBudget) -> bool:
+    host = machine.host
+    return host is not None and host.available_mib.is_known and host.ram_read_gb_s.is_known
+
+
 def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation: Evaluation) -> tuple[str, ...]:
     notes = list(machine.notes)
     if request.quality.note:
         notes.append(request.quality.note)
-    if machine.host is None:
-        notes.append("the host is unknown and not judged: the verdict is about the card alone")
+    if machine.host is None or not machine.host.judges_ram:
+        notes.append("the host's RAM is unknown and not judged: the verdict is about the card alone")
     if evaluation.knobs.device == "cpu":
         notes.append(NO_CPU_DRAFT)
+        for card in machine.cards:
+            notes.append(
+                f"{card.name} is not used by this version; for a plan with it: --card {shlex.quote(card.name)}"
+            )
     elif not evaluation.speed.decode_tok_s.is_known:
         notes.append(
             "the draft's shape was chosen for a host of 8 cores with AVX-512 and 50 GB/s; state yours for another"
@@ -138,7 +147,7 @@ def fit(
         if gguf_flag and file_bytes
         else None,
         host_needs=host_needs(spec, evaluation, card, request.margin_mib)
-        if card is not None and machine.host is None
+        if card is not None and not _knows_host(machine)
         else None,
         download_mib=download,
         disk_mib=_disk(spec, evaluation.knobs.residual_bits, download),

@@ -63,7 +63,7 @@ def test_human_answer_leads_with_the_verdict(capsys: pytest.CaptureFixture[str])
     assert lines[0].startswith("FITS, but this version cannot run it: google/gemma-4-31B-it on NVIDIA GeForce RTX 4090")
     assert any(line.startswith("the host must have: ") for line in lines)
     assert any("llama-server -hf " in line for line in lines)
-    assert "the host is unknown and not judged" in shown.err
+    assert "the host's RAM is unknown and not judged" in shown.err
 
 
 def test_plain_pipe_output_is_ascii_where_the_stream_is(tmp_path: Path) -> None:

@@ -166,4 +166,10 @@ def profile() -> Callable[..., HardwareProfile]:
 
 @pytest.fixture
 def machine(profile: Callable[..., HardwareProfile]) -> Callable[..., MachineBudget]:
+    """This machine, without a card unless one is given."""
     return lambda *args, **kwargs: from_profile(profile(*args, **kwargs), label="this machine", is_this_machine=True)
+
+
+@pytest.fixture
+def other_machine(profile: Callable[..., HardwareProfile]) -> Callable[..., MachineBudget]:
+    return lambda *args, **kwargs: from_profile(profile(*args, **kwargs), label="profile x", is_this_machine=False)

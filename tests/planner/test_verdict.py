@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from twofold.planner.evaluate import evaluate
-from twofold.planner.machine import MachineBudget
+from twofold.planner.machine import MachineBudget, with_host
 from twofold.planner.nearest import largest_context
 from twofold.planner.plan import Plan
 from twofold.planner.propose import propose
@@ -109,15 +109,17 @@ def test_unknown_memory_is_unknown(shipped: Shipped, machine: Machines) -> None:
     assert report.verdict == "unknown"
     assert report.exit_code == 5
     assert not report.shortfall_mib.is_known
-    report = fit(shipped("Qwen/Qwen3-8B"), machine((("NVIDIA GeForce RTX 4090", None, False),)), Request())
+    no_figure = machine((("NVIDIA GeForce RTX 4090", None, False),))
+    report = fit(shipped("google/gemma-4-31B-it"), no_figure, Request())
     assert report.verdict == "unknown"
+    assert not report.largest_context.is_known
 
 
-def test_two_cards_are_judged_alone(shipped: Shipped, machine: Machines) -> None:
+def test_two_cards_are_judged_alone(shipped: Shipped, other_machine: Machines) -> None:
     """Neither 12 GB card holds a base of 14 GB; the two together would."""
     spec = shipped("Qwen/Qwen3-32B")
     cards = (("NVIDIA GeForce RTX 3060 12GB", 12000, False),) * 2
-    report = fit(spec, machine(cards), Request(context_tokens=32768, kv_type="f16"))
+    report = fit(spec, other_machine(cards), Request(context_tokens=32768, kv_type="f16"))
     assert report.verdict == "does_not_fit"
     assert [found.verdict for _, found in report.others] == ["does_not_fit"]
 
@@ -189,8 +191,30 @@ def test_the_plan_replays(shipped: Shipped, machine: Machines) -> None:
 
 def test_a_device_can_be_asked_for(shipped: Shipped, machine: Machines) -> None:
     both = machine((("NVIDIA GeForce RTX 4090", 24000, False),))
-    assert propose(shipped("Qwen/Qwen3-8B"), both, Request()).device == "cuda"
-    assert propose(shipped("Qwen/Qwen3-8B"), both, Request(device="cpu")).device == "cpu"
+    assert propose(shipped("Qwen/Qwen3-8B"), both, Request(device="cuda")).device == "cuda"
+    assert propose(shipped("Qwen/Qwen3-8B"), both, Request(device="cpu", threads=3)).threads == 3
+
+
+def test_on_this_machine_the_plan_is_what_would_be_launched(
+    shipped: Shipped, machine: Machines, other_machine: Machines
+) -> None:
+    cards = (("NVIDIA GeForce RTX 4090", 24000, False),)
+    here = fit(shipped("Qwen/Qwen3-8B"), machine(cards), Request())
+    assert here.plan.device == "cpu" and here.runnable
+    assert any("--card 'NVIDIA GeForce RTX 4090'" in note for note in here.notes)
+    assert fit(shipped("Qwen/Qwen3-8B"), other_machine(cards), Request()).plan.device == "cuda"
+    assert fit(shipped("google/gemma-4-31B-it"), machine(cards), Request()).plan.device == "cuda"
+    too_large = fit(shipped("Qwen/Qwen3-32B"), machine(cards, available_mib=30000.0), Request())
+    assert too_large.plan.device == "cuda"
+
+
+def test_a_host_stated_in_part_is_not_judged(shipped: Shipped, card_alone: Machines) -> None:
+    machine = with_host(card_alone("RTX 4090"), ram_mib=None, ram_gb_s=60, isa="avx2")
+    report = fit(shipped("google/gemma-4-31B-it"), machine, Request())
+    assert report.verdict == "fits"
+    assert [device.device for device in report.evaluation.devices] == ["vram"]
+    assert report.evaluation.speed.decode_tok_s.is_known
+    assert report.host_needs is not None
 
 
 def test_ranking(shipped: Shipped, machine: Machines) -> None:
