@@ -75,7 +75,7 @@ void attention_rows(const AttentionArgs& args, long rows, long n_committed, cons
   const Kernels& k = kernels();
   const long group = args.heads / args.kv_heads;
   // heads of one KV head share its decoding, unless that leaves threads idle
-  const long wanted = rows * args.kv_heads < 4L * threads() ? 1 : kMaxHeadsPerTask;
+  const long wanted = rows * args.kv_heads < threads() ? 1 : kMaxHeadsPerTask;
   const long tasks_a_kv_head = (group + wanted - 1) / wanted, tasks_a_row = args.kv_heads * tasks_a_kv_head;
   parallel(rows * tasks_a_row, [&](long task) {
     thread_local std::vector<std::int64_t> path;

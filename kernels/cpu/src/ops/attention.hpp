@@ -20,20 +20,14 @@ void attention_scores(const AttentionArgs& args, const Visible& visible, long kv
   const long n = visible.n_committed + visible.n_path, whole = args.dim / 16 * 16;
   for (long j = 0; j < n; ++j) {
     const std::uint16_t* k = args.k + (slot_of(visible, j) * args.kv_heads + kv_head) * args.dim;
-    F16v lanes[Heads]{}, key, query;
+    F16v lanes[Heads]{};
     for (long i = 0; i < whole; i += 16) {
-      load_half16(k + i, key);
-      for (int h = 0; h < Heads; ++h) {
-        load16(q + h * q_stride + i, query);
-        lanes[h] += query * key;
-      }
+      const F16v key = load_half16(k + i);
+      for (int h = 0; h < Heads; ++h) add_to(lanes[h], load16(q + h * q_stride + i) * key);
     }
     if (whole < args.dim) {
-      load_half_tail(k + whole, args.dim - whole, key);
-      for (int h = 0; h < Heads; ++h) {
-        load16(q + h * q_stride + whole, query);
-        lanes[h] += query * key;
-      }
+      const F16v key = load_half_tail(k + whole, args.dim - whole);
+      for (int h = 0; h < Heads; ++h) add_to(lanes[h], load16(q + h * q_stride + whole) * key);
     }
     for (int h = 0; h < Heads; ++h) scores[h * score_stride + j] = sum_lanes(lanes[h]) * args.scale;
   }
@@ -44,14 +38,10 @@ TWOFOLD_INLINE float softmax_weights(float* scores, long n) {
   float highest = scores[0];
   for (long j = 1; j < n; ++j) highest = scores[j] > highest || scores[j] != scores[j] ? scores[j] : highest;
   for (long j = 0; j < n; ++j) scores[j] = exp_nonpositive(scores[j] - highest);
-  F16v lanes{}, v;
+  F16v lanes = zero16();
   const long whole = n / 16 * 16;
-  for (long j = 0; j < whole; j += 16) {
-    load16(scores + j, v);
-    lanes += v;
-  }
-  load_tail(scores + whole, n - whole, v);
-  lanes += v;
+  for (long j = 0; j < whole; j += 16) add_to(lanes, load16(scores + j));
+  if (whole < n) add_to(lanes, load_tail(scores + whole, n - whole));
   return sum_lanes(lanes);
 }
 
@@ -62,15 +52,15 @@ void attention_values(const AttentionArgs& args, const Visible& visible, long kv
   const long n = visible.n_committed + visible.n_path;
   for (long i = 0; i < args.v_dim; i += 16) {
     const long count = args.v_dim - i < 16 ? args.v_dim - i : 16;
-    F16v sums[Heads]{}, value;
+    F16v sums[Heads]{};
     for (long j = 0; j < n; ++j) {
       const std::uint16_t* v = args.v + (slot_of(visible, j) * args.kv_heads + kv_head) * args.v_dim + i;
-      count == 16 ? load_half16(v, value) : load_half_tail(v, count, value);
-      for (int h = 0; h < Heads; ++h) sums[h] += weights[h * weight_stride + j] * value;
+      const F16v value = count == 16 ? load_half16(v) : load_half_tail(v, count);
+      for (int h = 0; h < Heads; ++h) add_to(sums[h], weights[h * weight_stride + j] * value);
     }
     for (int h = 0; h < Heads; ++h) {
-      sums[h] = sums[h] / totals[h];
-      __builtin_memcpy(out + h * args.v_dim + i, &sums[h], static_cast<unsigned long>(count) * sizeof(float));
+      const F16v attended = sums[h] / totals[h];
+      __builtin_memcpy(out + h * args.v_dim + i, &attended, static_cast<unsigned long>(count) * sizeof(float));
     }
   }
 }

@@ -33,11 +33,7 @@ void rope(const float* x, const float* cos, const float* sin, long heads, long d
 
 void embed(const std::uint16_t* row, long n, float* out) {
   long i = 0;
-  for (; i + 16 <= n; i += 16) {
-    F16v v;
-    load_half16(row + i, v);
-    store16(v, out + i);
-  }
+  for (; i + 16 <= n; i += 16) store16(load_half16(row + i), out + i);
   for (; i < n; ++i) out[i] = half_to_float(row[i]);
 }
 

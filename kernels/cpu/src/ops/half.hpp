@@ -33,24 +33,25 @@ TWOFOLD_INLINE float half_to_float(std::uint16_t h) {
 #endif
 }
 
-TWOFOLD_INLINE void load_half16(const std::uint16_t* p, F16v& out) {
+TWOFOLD_INLINE F16v load_half16(const std::uint16_t* p) {
+  F16v v;
 #if defined(__AVX512F__)
-  const __m512 v = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  __builtin_memcpy(&out, &v, sizeof v);
+  v.part[0] = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
-  __m256 v[2];
-  v[0] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  v[1] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));
-  __builtin_memcpy(&out, v, sizeof v);
+  v.part[0] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  v.part[1] = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)));
 #else
-  for (int i = 0; i < 16; ++i) out[i] = half_to_float(p[i]);
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = half_to_float(p[i]);
+  v = load16(lanes);
 #endif
+  return v;
 }
 
-TWOFOLD_INLINE void load_half_tail(const std::uint16_t* p, long n, F16v& out) {
+TWOFOLD_INLINE F16v load_half_tail(const std::uint16_t* p, long n) {
   std::uint16_t padded[16] = {};
   __builtin_memcpy(padded, p, static_cast<unsigned long>(n) * sizeof *p);
-  load_half16(padded, out);
+  return load_half16(padded);
 }
 
 // fp32 rounded to fp16 and back.
@@ -63,18 +64,15 @@ TWOFOLD_INLINE float through_half(float x) {
   __builtin_memcpy(&bits, &x, 4);
   const std::uint32_t sign = bits & 0x80000000u, magnitude = bits & 0x7FFFFFFFu;
   if (magnitude > 0x7F800000u) return x;
-  float absolute, rounded = 0.0f;
-  __builtin_memcpy(&absolute, &magnitude, 4);
-  if (magnitude >= 0x477FF000u) {
-    rounded = __builtin_inff();  // 65520 and above
-  } else if (magnitude >= 0x38800000u) {
-    const std::uint32_t kept = (magnitude + 0xFFF + ((magnitude >> 13) & 1)) & ~0x1FFFu;
-    __builtin_memcpy(&rounded, &kept, 4);
-  } else {
-    rounded = (absolute + 0.5f) - 0.5f;  // one unit of 0.5 in fp32 is 2^-24, fp16's smallest step
-  }
   std::uint32_t out;
-  __builtin_memcpy(&out, &rounded, 4);
+  if (magnitude >= 0x477FF000u) {
+    out = 0x7F800000u;  // 65520 and above
+  } else if (magnitude >= 0x38800000u) {
+    out = (magnitude + 0xFFF + ((magnitude >> 13) & 1)) & ~0x1FFFu;
+  } else {
+    const float rounded = (__builtin_fabsf(x) + 0.5f) - 0.5f;  // one unit of 0.5 in fp32 is 2^-24, fp16's smallest step
+    __builtin_memcpy(&out, &rounded, 4);
+  }
   out |= sign;
   __builtin_memcpy(&x, &out, 4);
   return x;

@@ -37,8 +37,9 @@ void quantize(const float* x, long n, int planes, long rows, long group_size, st
     const long count = padded - start < group_size ? padded - start : group_size;
     std::int32_t sum = 0;
     for (long i = 0; i < count; i += 16) {
-      F16v v{};
-      if (finite) start + i + 16 <= n ? load16(x + start + i, v) : load_tail(x + start + i, n - start - i, v);
+      float v[16] = {};
+      const long left = n - start - i < 16 ? n - start - i : 16;
+      if (finite) __builtin_memcpy(v, x + start + i, static_cast<unsigned long>(left) * sizeof(float));
       std::int32_t q[16];
       for (int j = 0; j < 16; ++j) q[j] = combined_planes(v[j], scale, two);
       for (int j = 0; j < 16; ++j) sum += q[j];

@@ -52,12 +52,8 @@ void mix_blocks(const float* in, const float* mix, long m, long row_step, long c
     float* target = out + d * width;
     long i = 0;
     for (; i + 16 <= width; i += 16) {
-      F16v sum{};
-      for (long c = 0; c < m; ++c) {
-        F16v v;
-        load16(in + c * width + i, v);
-        sum += mix[d * row_step + c * column_step] * v;
-      }
+      F16v sum = zero16();
+      for (long c = 0; c < m; ++c) add_to(sum, mix[d * row_step + c * column_step] * load16(in + c * width + i));
       store16(sum, target + i);
     }
     for (; i < width; ++i) {

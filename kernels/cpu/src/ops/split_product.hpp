@@ -25,8 +25,7 @@ TWOFOLD_INLINE void add_group(const Codes& codes, const Activations& x, const Pr
   const long n_blocks = args.blocks - first < blocks_a_group ? args.blocks - first : blocks_a_group;
   const long block_bytes = 32 * codes.bits;
   const std::int16_t* t = x.t + (group * args.rows + row_begin) * args.group_size;
-  F16v scale;
-  load_half16(codes.scales + (tile * args.groups + group) * kTileRows, scale);
+  const F16v scale = load_half16(codes.scales + (tile * args.groups + group) * kTileRows);
   group_sums(codes, codes.codes + (tile * args.blocks + first) * block_bytes, n_blocks, t, args.group_size, n_rows,
              x.sums + group * args.rows + row_begin, scale, acc);
 }

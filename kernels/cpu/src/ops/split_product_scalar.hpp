@@ -38,6 +38,8 @@ inline void decode_block(const Codes& codes, const std::uint8_t* block, std::uin
 inline void group_sums(const Codes& codes, const std::uint8_t* packed, long n_blocks, const std::int16_t* t, long t_stride,
                        long n_rows, const std::int32_t* sums, const F16v& scale, float* acc) {
   std::uint8_t decoded[16][256];
+  float scales[16];
+  store16(scale, scales);
   for (long block = 0; block < n_blocks; ++block) decode_block(codes, packed + block * 32 * codes.bits, decoded[block]);
   for (long row = 0; row < n_rows; ++row, t += t_stride, acc += kTileRows) {
     std::int32_t n[16] = {};
@@ -49,7 +51,7 @@ inline void group_sums(const Codes& codes, const std::uint8_t* packed, long n_bl
         for (int i = 0; i < 16; ++i) n[i] += u[4 * i] * t0 + u[4 * i + 1] * t1 + u[4 * i + 2] * t2 + u[4 * i + 3] * t3;
       }
     }
-    for (int i = 0; i < 16; ++i) acc[i] += static_cast<float>(n[i] - codes.offset * sums[row]) * scale[i];
+    for (int i = 0; i < 16; ++i) acc[i] += static_cast<float>(n[i] - codes.offset * sums[row]) * scales[i];
   }
 }
 

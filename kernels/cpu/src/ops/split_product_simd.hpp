@@ -38,6 +38,7 @@ TWOFOLD_INLINE V broadcast_v(const std::int16_t* pair) {
   return _mm512_set1_epi32(two);
 }
 TWOFOLD_INLINE V multiply_add_v(V sum, V a, V b) { return _mm512_dpwssd_epi32(sum, a, b); }
+TWOFOLD_INLINE V subtract_v(V a, std::int32_t b) { return _mm512_sub_epi32(a, _mm512_set1_epi32(b)); }
 // Byte j is `value` where bit j of the 64-bit word is set.
 TWOFOLD_INLINE V expand_bits_v(const std::uint8_t* word, long, int value) {
   std::uint64_t mask;
@@ -69,6 +70,7 @@ TWOFOLD_INLINE V broadcast_v(const std::int16_t* pair) {
   return _mm256_set1_epi32(two);
 }
 TWOFOLD_INLINE V multiply_add_v(V sum, V a, V b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+TWOFOLD_INLINE V subtract_v(V a, std::int32_t b) { return _mm256_sub_epi32(a, _mm256_set1_epi32(b)); }
 // Byte j of this half is `value` where bit j of the half's 32-bit word is set.
 TWOFOLD_INLINE V expand_bits_v(const std::uint8_t* word, long half, int value) {
   std::int32_t bits;
@@ -81,9 +83,10 @@ TWOFOLD_INLINE V expand_bits_v(const std::uint8_t* word, long half, int value) {
 }
 #endif
 
+typedef std::int32_t Int32 __attribute__((vector_size(sizeof(V))));
+
 constexpr long kWidth = sizeof(V);
 constexpr long kHalves = 64 / kWidth;  // registers a 64-byte vector takes
-constexpr long kLanes = kWidth / 4;
 
 // Where the 16-bit operands of a vector's half come from: decoded on the way, or decoded before. One vector is asked for at
 // a time, so that few registers are taken while the rows' sums occupy the others.
@@ -160,12 +163,12 @@ TWOFOLD_INLINE void rows_sums(const Source& source, long n_blocks, const std::in
     }
   }
   for (int r = 0; r < Rows; ++r) {
-    I16v total;
-    for (long h = 0; h < kHalves; ++h) store_v(reinterpret_cast<std::int32_t*>(&total) + h * kLanes, n[r][h]);
-    total -= offset * sums[r];
-    F16v sum;
-    load16(acc + r * kTileRows, sum);
-    sum += __builtin_convertvector(total, F16v) * scale;
+    F16v total;
+    for (long h = 0; h < kHalves; ++h) {
+      const V exact = subtract_v(n[r][h], offset * sums[r]);
+      total.part[h] = __builtin_convertvector((Int32)exact, Register);
+    }
+    const F16v sum = load16(acc + r * kTileRows) + total * scale;
     store16(sum, acc + r * kTileRows);
   }
 }
