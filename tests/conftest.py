@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,14 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """No test reads or writes the user's own folders, and none reaches the Hub unless it sets HF_ENDPOINT itself."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("TWOFOLD_HOME", str(home))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
-    return home
+    yield home
+    # Fetched models and checkpoints are large, and pytest keeps the folders of its last runs.
+    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -89,4 +93,51 @@ def tiny_qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_folder(request: pytest.FixtureRequest) -> Path:
     """Each of the tiny checkpoints in turn."""
     folder: Path = request.getfixturevalue(f"tiny_{request.param}_folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def quantizable_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random llama with a byte-level tokenizer and a chat template: 3 layers, hidden size 72 (= 9 * 2^3), tied."""
+    import json
+
+    import numpy as np
+    import tokenizers
+    from safetensors.numpy import save_file
+
+    folder = tmp_path_factory.mktemp("tiny") / "quantizable"
+    folder.mkdir()
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(special + alphabet)}, []))
+    inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = tokenizers.decoders.ByteLevel()
+    inner.add_special_tokens(special)
+    inner.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}), encoding="utf-8")
+    hidden, mlp, heads, kv, dim, vocab, layers = 72, 160, 6, 2, 12, 259, 3
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": hidden, "intermediate_size": mlp,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": dim,
+        "vocab_size": vocab, "max_position_embeddings": 512, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "hidden_act": "silu",
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    rng = np.random.default_rng(5)
+
+    def linear(rows: int, inputs: int) -> Any:
+        return (rng.standard_normal((rows, inputs)) / inputs**0.5).astype(np.float32)
+
+    tensors = {"model.embed_tokens.weight": linear(vocab, hidden), "model.norm.weight": np.ones(hidden, np.float32)}
+    for index in range(layers):
+        name = f"model.layers.{index}"
+        shapes = {
+            "self_attn.q_proj": (heads * dim, hidden), "self_attn.k_proj": (kv * dim, hidden),
+            "self_attn.v_proj": (kv * dim, hidden), "self_attn.o_proj": (hidden, heads * dim),
+            "mlp.gate_proj": (mlp, hidden), "mlp.up_proj": (mlp, hidden), "mlp.down_proj": (hidden, mlp),
+        }  # fmt: skip
+        tensors |= {f"{name}.{part}.weight": linear(*shape) for part, shape in shapes.items()}
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{name}.{norm}.weight"] = (1 + 0.1 * rng.standard_normal(hidden)).astype(np.float32)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

@@ -44,11 +44,12 @@ class GgufWeights(WeightSource):
             if permuted
             else {}
         )
+        self._shapes = {name: info.shape for name, info in self._tensors.items()}
         self._data: np.memmap = np.memmap(path, dtype=np.uint8, mode="r")
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: info.shape for name, info in self._tensors.items()}
+        return self._shapes
 
     def close(self) -> None:
         self._data = np.empty(0, np.uint8)  # type: ignore[assignment]

@@ -32,11 +32,12 @@ class SafetensorsWeights(WeightSource):
             )
         super().__init__(path, tied=config.get("tie_word_embeddings") is True)
         self._place = _tensors(path)
+        self._shapes = {name: tensor.shape for name, (_, tensor) in self._place.items()}
         self._maps: dict[Path, np.memmap] = {}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: tensor.shape for name, (_, tensor) in self._place.items()}
+        return self._shapes
 
     def close(self) -> None:
         self._maps.clear()

@@ -74,9 +74,11 @@ def _attention(fields: Fields, hidden: int) -> _Attention:
 
 def _windows(fields: Fields, architecture: str, n_layers: int) -> list[int | None]:
     """The sliding window of each layer, None for a growing cache."""
-    if architecture not in ("mistral", "qwen2", "qwen3") or not fields.has("sliding_window"):
+    # transformers reads a mistral without the key as one with a window of 4096, and null as none.
+    absent = architecture == "mistral" and "sliding_window" not in fields.values
+    if architecture not in ("mistral", "qwen2", "qwen3") or not (absent or fields.has("sliding_window")):
         return [None] * n_layers
-    window = fields.integer("sliding_window", high=MAX_CONTEXT)
+    window = fields.integer("sliding_window", 4096, high=MAX_CONTEXT)
     if architecture == "mistral":
         return [window] * n_layers
     if not fields.flag("use_sliding_window", False):
@@ -136,6 +138,6 @@ def _cannot_run(fields: Fields, layer: LayerSpec, context: int) -> str | None:
         return f"the engine has no {kind!r} RoPE scaling (default, linear and llama3 only)"
     if fields.number("partial_rotary_factor", 1.0) != 1.0:
         return "the engine rotates whole heads only (partial_rotary_factor is set)"
-    if fields.has("sliding_window") and layer.window is not None and layer.window < context:
+    if layer.window is not None and layer.window < context:
         return f"the engine has no sliding window ({layer.window} of {context} tokens)"
     return None

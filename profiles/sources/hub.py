@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.profiles.errors import ModelNotFound, UnsafeFile
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
-from twofold.profiles.readers.local import read_json_object
+from twofold.profiles.readers.local import is_own_checkpoint, read_json_object
 from twofold.profiles.sources.hub_errors import explained
 from twofold.profiles.sources.local import PICKLE_SUFFIXES
 from twofold.profiles.sources.model_ref import ModelRef, slug
@@ -78,6 +78,24 @@ def read_hub_spec(ref: ModelRef) -> ModelSpec:
     weights = [size for name, size in files.sizes.items() if _is_weight_file(name)]
     known = None if not weights or None in weights else sum(size for size in weights if size is not None)
     return _spec_of_config(ref, _download(ref, "config.json"), known, "config.json")
+
+
+def is_hub_checkpoint(ref: ModelRef) -> bool:
+    """Whether the repository's `config.json` is that of an own checkpoint; False for a GGUF repository.
+
+    Raises:
+        ModelNotFound: see `repo_files`.
+    """
+    try:
+        if "config.json" not in repo_files(ref).sizes:
+            return False
+        path = _download(ref, "config.json")
+    except ModelNotFound:
+        cached = _cached(ref, "config.json")
+        if cached is None:
+            raise
+        path = cached
+    return is_own_checkpoint(read_json_object(path))
 
 
 def _spec_of_config(ref: ModelRef, path: Path, weights_bytes: int | None, what: str) -> ModelSpec:

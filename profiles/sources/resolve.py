@@ -46,7 +46,8 @@ def resolve(text: str) -> ModelRef:
     match = _HUB.fullmatch(text)
     if match is None or ".." in text or "--" in match["repo"] or _looks_like_path(text, match["file"]):
         raise _nothing(text)
-    name = slug(match["repo"].split("/")[1])
+    # The owner and the revision stay in the name: it names folders, and two owners may have a model of one name.
+    name = slug(match["repo"].replace("/", "--") + (f"@{match['revision']}" if match["revision"] else ""))
     return ModelRef("hub", text, name, repo=match["repo"], revision=match["revision"], file=match["file"])
 
 

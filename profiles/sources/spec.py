@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.sources.aliases import ALIASES
 from twofold.profiles.sources.model_ref import ModelRef
+
+
+def identify(ref: ModelRef) -> ModelRef:
+    """`ref`, with kind "checkpoint" where the Hub holds an own checkpoint (only its `config.json` is fetched).
+
+    Raises:
+        ModelNotFound: a Hub model that does not exist, is gated, or cannot be reached.
+    """
+    from twofold.profiles.readers.shipped import shipped_id
+
+    if ref.kind != "hub" or ref.file is not None or ref.repo is None or shipped_id(ref.repo) is not None:
+        return ref
+    from twofold.profiles.sources.hub import is_hub_checkpoint
+
+    return replace(ref, kind="checkpoint") if is_hub_checkpoint(ref) else ref
 
 
 def read_spec(ref: ModelRef) -> ModelSpec:

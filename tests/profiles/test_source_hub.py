@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from twofold.profiles.errors import ModelNotFound, UnsafeFile
-from twofold.profiles.sources import download_bytes, fetch, read_spec, resolve
+from twofold.profiles.sources import download_bytes, fetch, identify, read_spec, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LLAMA = {
@@ -179,6 +179,24 @@ def test_fetched_models_work_without_the_hub(hub: Hub, monkeypatch: pytest.Monke
     assert fetch(ref) == folder
     assert read_spec(ref).n_layers == 2
     assert len(hub.requests) == n_requests
+
+
+def test_own_checkpoints_on_the_hub_are_identified_and_fetched_whole(hub: Hub) -> None:
+    quantization = {"quant_method": "twofold", "version": 1, "residual": {"bits": 6}}
+    shards = ["dense.safetensors", "base-00001-of-00001.safetensors", "residual-00001-of-00001.safetensors"]
+    files = {name: safetensors_bytes(**{name.split("-")[0].split(".")[0]: 50}) for name in shards}
+    index = {"weight_map": dict(zip(["dense", "base", "residual"], shards, strict=True))}
+    hub.repos["org/tiny-twofold"] = files | {
+        "config.json": json.dumps(LLAMA | {"quantization_config": quantization}).encode(),
+        "model.safetensors.index.json": json.dumps(index).encode(),
+    }
+    hub.repos["org/tiny"] = model_files()
+    assert identify(resolve("org/tiny")).kind == "hub"
+    ref = identify(resolve("org/tiny-twofold"))
+    assert (ref.kind, ref.path, ref.name) == ("checkpoint", None, "org--tiny-twofold")
+    assert read_spec(ref).runnable_reason is None
+    assert {path.name for path in fetch(ref).iterdir()} == set(hub.repos["org/tiny-twofold"])
+    assert fetch(ref) == fetch(ref)
 
 
 def test_shipped_facts_need_no_request(hub: Hub) -> None:

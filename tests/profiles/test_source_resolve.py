@@ -84,6 +84,15 @@ def test_a_local_folder_wins_over_a_hub_id(tmp_path: Path, monkeypatch: pytest.M
     assert resolve("org/name").name == "name"
 
 
+def test_every_tiny_folder_is_runnable_and_counts_its_weights(tiny_folder: Path) -> None:
+    from safetensors.numpy import load_file
+
+    spec = read_spec(resolve(str(tiny_folder)))
+    stored = sum(values.size for values in load_file(tiny_folder / "model.safetensors").values())
+    assert spec.runnable_reason is None
+    assert spec.n_parameters == stored
+
+
 @pytest.mark.parametrize("text", ["", "   ", "a\x00b", "smol\nlm", "x" * 5000, "a\x1b[31m"])
 def test_unusable_names(text: str) -> None:
     with pytest.raises(InvalidOption) as caught:
@@ -188,6 +197,7 @@ def test_unknown_architectures_cannot_be_estimated(tmp_path: Path) -> None:
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, None),
         ({"model_type": "mistral", "sliding_window": 4096, "max_position_embeddings": 4096}, None),
         ({"model_type": "mistral", "sliding_window": None}, None),
+        ({"model_type": "mistral", "max_position_embeddings": 8192}, "sliding window"),
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, None),
     ],
 )
