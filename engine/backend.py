@@ -57,11 +57,12 @@ def _configure(threads: int | None, isa: str | None) -> None:
         if threads is not None and threads != module.threads():
             module.set_threads(threads)
     except ValueError as error:
+        forced = os.environ.get("TWOFOLD_CPU_ISA")
         raise InvalidOption(
             f"the CPU kernels cannot run as asked: {error}",
             found=", ".join(module.available_tiers()),
-            needed=os.environ.get("TWOFOLD_CPU_ISA") or isa,
-            hint="plan again on this machine: twofold fit MODEL",
+            needed=forced or isa,
+            hint="unset TWOFOLD_CPU_ISA" if forced else "plan again on this machine: twofold fit MODEL",
         ) from None
 
 
