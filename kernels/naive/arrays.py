@@ -17,7 +17,9 @@ U8 = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
 
 
-_NATIVE = {kind: np.dtype(kind) for kind in (np.float16, np.float32, np.int8, np.int32, np.int64, np.uint8)}
+_NATIVE: dict[type[np.generic], np.dtype[Any]] = {
+    kind: np.dtype(kind) for kind in (np.float16, np.float32, np.int8, np.int32, np.int64, np.uint8)
+}
 
 
 def check(array: Array, dtype: type[np.generic], shape: tuple[int | None, ...], name: str) -> None:
