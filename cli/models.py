@@ -56,7 +56,7 @@ def pull(
     output_format: Format = "human",
 ) -> None:
     """Fetch a model's files, after saying what that costs."""
-    from twofold.profiles.sources import download_bytes, resolve
+    from twofold.profiles.sources import download_bytes, identify, resolve
 
     ref = resolve(model)
     download = download_bytes(ref)
@@ -69,7 +69,10 @@ def pull(
         err().line(f"{model} is already on this disk ({download.by})")
     else:
         err().line(f"download: {_size(download)} ({download.source}: {download.by})")
-        err().line(f"disk:     {_mib(needed)} of {_mib(free)} free in {place}")
+        if not download.is_known:
+            identify(ref)  # says why, where the Hub cannot be asked at all
+        disk = _mib(needed) if download.is_known else "unknown"
+        err().line(f"disk:     {disk} of {_mib(free)} free in {place}")
         _refuse_full_disk(model, needed, free, place)
         confirm(f"fetch {model}?", assume_yes=yes, hint=f"twofold models pull {model} --yes")
     path = _fetch(ref)

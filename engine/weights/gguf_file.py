@@ -80,7 +80,8 @@ class GgufWeights(WeightSource):
         member = name.split(".")[-2]
         if member in self._permuted_heads:
             values = half_split_rows(values, self._permuted_heads[member])
-        return np.ascontiguousarray(values)
+        # Unquantised tensors are still a view of the file: what is handed out must outlive it.
+        return np.ascontiguousarray(values) if values.flags.writeable else values.copy()
 
 
 def half_split_rows(values: Float32, n_heads: int) -> Float32:

@@ -191,7 +191,8 @@ def test_pull_refuses_early_when_the_disk_is_short(
 
 def test_pull_of_an_unreachable_hub_model(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    code, out, err = _run(capsys, "pull", "org/name", "--yes")
-    assert code == 1 and out == "" and "the Hub cannot be reached" in err and "hint:" in err
+    for options in ([], ["--yes"]):
+        code, out, err = _run(capsys, "pull", "org/name", *options)
+        assert code == 1 and out == "" and "the Hub cannot be reached" in err and "hint:" in err
     code, out, _ = _run(capsys, "pull", "org/name", "--dry-run")
     assert code == 0 and "unknown" in out

@@ -94,6 +94,7 @@ def test_a_float_gguf_holds_exactly_the_folders_weights(name: str, request: Any,
         assert found.tied == expected.tied
         for tensor in expected.names():
             assert np.array_equal(found.tensor(tensor), expected.tensor(tensor))
+            assert found.tensor(tensor).flags.writeable and found.tensor(tensor).flags.c_contiguous
         assert found.dtype_note() == "F32"
 
 
