@@ -93,5 +93,18 @@ def chat(
         err().warning(launched.template.notice)
     reader = make_reader(keep_history=not no_history)
     if reader.is_interactive:
+        if model == DEFAULT_MODEL:
+            _introduce(model)
         err().line("/help lists the commands, Ctrl-D leaves", style="dim")
     converse(session, reader, make_screen(plain=plain))
+
+
+def _introduce(model: str) -> None:
+    """Say what the default model is for, and name a real one."""
+    from twofold.cli.output import err
+    from twofold.cli.suggest import suggest_model
+
+    err().line(f"{model} is a self-test: small enough for any machine, not one to rely on")
+    real = suggest_model()
+    if real is not None:
+        err().line(f"a real model for this machine: twofold chat {real} (twofold fit ranks more)")

@@ -65,6 +65,13 @@ def converse(session: Session, reader: Reader, screen: Screen) -> None:
     while True:
         try:
             text = reader.read()
+            if text is None:
+                return
+            warned = False
+            if text:
+                _turn(session, text, screen, reader.is_interactive)
+        except Leave:
+            return
         except KeyboardInterrupt:
             if not reader.is_interactive:
                 raise
@@ -72,31 +79,18 @@ def converse(session: Session, reader: Reader, screen: Screen) -> None:
                 return
             warned = True
             err().line("Ctrl-C again, Ctrl-D or /bye leaves")
-            continue
-        warned = False
-        if text is None:
-            return
-        if not text:
-            continue
-        try:
-            _turn(session, text, screen)
-        except Leave:
-            return
-        except KeyboardInterrupt:
-            if not reader.is_interactive:
-                raise
         except Exception as error:
             known = explain(error)
             if known is None or not reader.is_interactive:
                 raise
             err().error(known)
-        if not reader.is_interactive and session.last is not None and session.last.finish == "interrupted":
-            raise KeyboardInterrupt
 
 
-def _turn(session: Session, text: str, screen: Screen) -> None:
+def _turn(session: Session, text: str, screen: Screen, is_interactive: bool) -> None:
     message = as_message(text)
     if message is None:
         run_command(session, text)
     else:
         answer(session, message, screen)
+        if session.last is not None and session.last.finish == "interrupted" and not is_interactive:
+            raise KeyboardInterrupt

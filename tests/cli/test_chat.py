@@ -86,3 +86,23 @@ def test_a_plan_decides_everything(option: str) -> None:
     value = {"ctx": 1024, "residual_bits": 6, "kv": "f16", "threads": 1}[option]
     with pytest.raises(InvalidOption, match="already decides"):
         LaunchOptions(plan_path=Path("plan.json"), **{option: value})  # type: ignore[arg-type]
+
+
+def test_the_suggested_model_fits_and_runs_here(isolated_home: Path) -> None:
+    from twofold.cli.suggest import suggest_model
+    from twofold.profiles.readers.shipped import shipped_ids, shipped_spec
+
+    found = suggest_model()
+    if found is not None:
+        spec = shipped_spec(found)
+        assert found in shipped_ids() and spec is not None
+        assert spec.runnable_reason is None and spec.n_decoder_weights >= 1e9
+    kept = isolated_home / "state" / "suggestion.json"
+    assert json.loads(kept.read_text())["model"] == found
+    document = json.loads(kept.read_text()) | {"model": "org/kept"}
+    kept.write_text(json.dumps(document))
+    assert suggest_model() == "org/kept"
+    kept.write_text(json.dumps(document | {"machine": {}}))
+    assert suggest_model() == found
+    kept.write_text("{")
+    assert suggest_model() == found

@@ -17,7 +17,8 @@ Terminals = Callable[..., Any]
 
 def test_a_conversation(terminal: Terminals, isolated_home: Path) -> None:
     session = terminal("chat", "--max-tokens", "8", "--temp", "0")
-    session.wait("/help lists the commands")
+    shown = session.wait("/help lists the commands")
+    assert "2-bit base + 6-bit residual" in shown and "smollm2 is a self-test" in shown
     session.wait(">>>")
     session.type("hello\r")
     shown = session.wait("MiB planned")
@@ -40,6 +41,7 @@ def test_alt_enter_makes_a_line_and_ctrl_d_leaves(terminal: Terminals, isolated_
     session.wait("MiB planned")
     session.type(f"/save {isolated_home}/talk.json\r")
     session.wait("saved to")
+    session.wait(">>>")
     session.type("\x04")
     assert session.leave() == 0
     assert '"content": "one\\ntwo"' in (isolated_home / "talk.json").read_text()
@@ -55,9 +57,10 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(terminal: Terminals) -> N
     session.wait(">>>")
     session.type("/stats\r")
     session.wait("engine:")
-    session.type("half a line\x03")
-    session.type("\x03")
+    session.wait(">>>")
+    session.type("half a line\x03\x03")
     session.wait("leaves")
+    session.wait(">>>")
     session.type("\x03")
     assert session.leave() == 0
     assert "Traceback" not in session.screen

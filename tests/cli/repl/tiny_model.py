@@ -109,11 +109,12 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def wait(self, text: str, seconds: float = 20) -> str:
-        """What appeared since the last `type`, once `text` is in it."""
+        """What appeared since the last `type` or `wait`, once `text` is in it."""
         deadline = time.monotonic() + seconds
         while text not in (shown := _ESCAPES.sub("", self.screen[self._mark :])):
             if not self._read(deadline):
                 raise AssertionError(f"waited for {text!r}, the screen shows:\n{shown}")
+        self._mark += self.screen[self._mark :].index(text) if text in self.screen[self._mark :] else 0
         return shown
 
     def leave(self, seconds: float = 20) -> int:
