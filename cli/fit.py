@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from twofold.profiles.sources import ModelRef
 
 UNKNOWN_EXIT = 5
-GIB_IN_MIB = 1024.0
 
 
 def fit(

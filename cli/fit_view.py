@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -120,7 +121,7 @@ def _host(sink: Sink, report: FitReport) -> None:
         return
     sink.line(f"the host must have: {shown(needs.ram_mib, 0)} of free RAM; instruction set: {needs.isa}")
     for target, figure in needs.ram_gb_s:
-        sink.line(f"  for {target:g} tok/s: {f'RAM that reads {shown(figure)}' if figure.is_known else figure.by}")
+        sink.line(f"  for {target:g} tok/s: RAM that reads {shown(figure)}" if figure.is_known else f"  {figure.by}")
     for gb_s, figure in needs.tok_s_at:
         sink.line(f"  with {gb_s:g} GB/s: {shown(figure)}")
 
@@ -186,7 +187,8 @@ def _hint(notes: Sink, report: FitReport) -> None:
     if report.runnable and report.verdict in ("fits", "tight"):
         notes.line(f"hint: twofold chat {report.model}", style="cyan")
     elif report.nearest:
-        notes.line(f"hint: twofold fit {report.model} {report.nearest[0].options}", style="cyan")
+        where = f"--card {shlex.quote(report.machine.label)} " if report.machine.origin == "a card" else ""
+        notes.line(f"hint: twofold fit {report.model} {where}{report.nearest[0].options}", style="cyan")
 
 
 def show_explanation(report: FitReport) -> None:
@@ -204,7 +206,7 @@ def show_explanation(report: FitReport) -> None:
     rows = []
     for name in speed.__dataclass_fields__:
         figure = getattr(speed, name)
-        rows.append((name, shown(figure, 3), figure.by))
+        rows.append((name, shown(figure, 3) if figure.is_known else "unknown", figure.by))
     sink.table("terms of speed", ("term", "value", "formula"), rows)
     given = []
     for card in report.machine.cards:

@@ -18,7 +18,6 @@ from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 MIB = 1 << 20
-GIB = 1 << 30
 Device = Literal["vram", "ram"]
 
 # A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and

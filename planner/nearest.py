@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from twofold.planner.evaluate import Evaluation, evaluate, needs
 from twofold.planner.knobs import Knobs
 from twofold.planner.machine import CardBudget, MachineBudget
-from twofold.planner.memory import MIB
 from twofold.planner.propose import place_on_card
 from twofold.planner.request import Request
 from twofold.profiles.figures import Figure, reasoned, unknown
@@ -121,10 +120,3 @@ def nearest_plans(
             placed = place_on_card(spec, knobs, card, margin) if card else knobs
             plans.append(NearPlan(change, options, evaluate(spec, placed, card, machine.host, margin)))
     return tuple(plans)
-
-
-def smallest_need_mib(spec: ModelSpec, evaluation: Evaluation) -> float:
-    """What the deciding device would need at the smallest context, in MiB: says whether any context can fit."""
-    knobs = evaluation.knobs.with_(context_tokens=CONTEXT_STEP, prefill_chunk=CONTEXT_STEP, resident=())
-    found = needs(spec, knobs, None, None, 0.0)
-    return (found.vram.high if found.vram else found.ram.high) / MIB

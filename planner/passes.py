@@ -54,7 +54,6 @@ class Work:
     knobs: Knobs
     n_layers: int
     linears: tuple[tuple[LinearWork, int], ...]
-    kv_growing_per_token: int
     kv_fresh: int
     kv_full: int
     base: int
@@ -75,7 +74,6 @@ class Work:
             knobs=knobs,
             n_layers=spec.n_layers,
             linears=linears,
-            kv_growing_per_token=full.growing_per_token,
             kv_fresh=fresh.total,
             kv_full=full.total,
             base=sum(one.base * n for one, n in linears),
