@@ -14,9 +14,9 @@ Kind = Literal["hub", "folder", "gguf", "checkpoint"]
 class ModelRef:
     """A resolved MODEL.
 
-    `name` is a slug that can name a folder. `path` is the local folder or file (None for `hub`, and for an alias, whose
-    place is the cache). `repo` and `revision` name a Hub model, `file` one GGUF file in it. `alias` is set where the
-    text was an alias.
+    `name` is a slug that can name a folder and that no other model has. `path` is the local folder or file (None for
+    `hub`, and for an alias, whose place is the cache). `repo` and `revision` name a Hub model, `file` one GGUF file in
+    it. `alias` is set where the text was an alias.
     """
 
     kind: Kind
@@ -27,6 +27,11 @@ class ModelRef:
     revision: str | None = None
     alias: str | None = None
     file: str | None = None
+
+
+def local_name(kind: Kind, path: Path) -> str:
+    """What a local model is called: its folder, or its file without the suffix."""
+    return path.stem if kind == "gguf" else path.resolve().name
 
 
 def slug(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from twofold.profiles.errors import InvalidOption, ModelNotFound
 from twofold.profiles.settings import checkpoints_dir
 from twofold.profiles.sources.aliases import ALIASES
-from twofold.profiles.sources.model_ref import ModelRef, slug
+from twofold.profiles.sources.model_ref import ModelRef, local_name, slug
 
 MAX_TEXT = 4096
 _PREFIXES = ("https://huggingface.co/", "https://hf.co/", "hf://")
@@ -56,8 +57,11 @@ def local_ref(text: str, path: Path) -> ModelRef:
     from twofold.profiles.sources.local import classify
 
     kind, target = classify(path)
-    name = target.stem if kind == "gguf" else target.resolve().name
-    return ModelRef(kind, text, slug(name), path=target)
+    name = slug(local_name(kind, target))
+    if kind != "checkpoint":
+        # The name stands for the model where its checkpoint is kept, and two folders may be called the same.
+        name += "-" + hashlib.sha256(os.fsencode(target.resolve())).hexdigest()[:6]
+    return ModelRef(kind, text, name, path=target)
 
 
 def _checked(text: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.sources.aliases import ALIASES
-from twofold.profiles.sources.model_ref import ModelRef
+from twofold.profiles.sources.model_ref import ModelRef, local_name
 
 
 def identify(ref: ModelRef) -> ModelRef:
@@ -41,7 +41,7 @@ def read_spec(ref: ModelRef) -> ModelSpec:
         return spec
     if ref.path is not None:
         reader = read_gguf_spec if ref.kind == "gguf" else read_folder_spec
-        return reader(ref.path, name=ref.name)
+        return reader(ref.path, name=local_name(ref.kind, ref.path))
     assert ref.repo is not None, "a reference without a path is a Hub model"
     shipped = shipped_spec(ref.repo) if ref.revision is None and ref.file is None else None
     if shipped is not None:

@@ -56,10 +56,23 @@ def test_folder_gguf_and_checkpoint(tiny_llama_folder: Path, smollm2_gguf: Path,
     kinds = [resolve(str(path)).kind for path in (tiny_llama_folder, smollm2_gguf, own)]
     assert kinds == ["folder", "gguf", "checkpoint"]
     ref = resolve(str(tiny_llama_folder))
-    assert (ref.name, fetch(ref), download_bytes(ref).value) == ("llama", tiny_llama_folder, 0)
+    assert (fetch(ref), download_bytes(ref).value) == (tiny_llama_folder, 0)
     spec = read_spec(resolve(str(own)))
     assert "twofold checkpoint" in spec.facts_source
     assert spec.weights_bytes == 100
+
+
+def test_models_of_one_name_in_two_places_keep_apart(tmp_path: Path) -> None:
+    names = set()
+    for place in ("a", "b"):
+        folder = tmp_path / place / "model"
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(TWOFOLD | {"quantization_config": None}))
+        ref = resolve(str(folder))
+        assert read_spec(ref).name == "model" and ref.name.startswith("model-")
+        assert resolve(f"{folder}/").name == ref.name
+        names.add(ref.name)
+    assert len(names | {resolve("org1/model").name, resolve("org2/model").name}) == 4
 
 
 def test_a_checkpoint_by_its_name_in_the_list() -> None:
