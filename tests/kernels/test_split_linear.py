@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -217,6 +220,31 @@ def test_exchange_rounding_matches_torch() -> None:
 def test_passes_of_no_rows(native_ops: ModuleType, make_weights: Make, rows: int) -> None:
     weights = make_weights(80, (20,))
     assert native_ops.split_linear(activations(rows, 80), weights, True).shape == (rows, 20)
+
+
+def test_read_only_memory_maps_at_odd_offsets(native_ops: ModuleType, make_weights: Make, tmp_path: Path) -> None:
+    weights = make_weights(80, (33,))
+    names = ("base_codes", "base_scales", "residual_codes", "residual_scales")
+    mapped = {}
+    for i, name in enumerate(names):
+        array = getattr(weights, name)
+        path = tmp_path / name
+        offset = 2 * i + (array.dtype == np.uint8)
+        path.write_bytes(bytes(offset) + array.tobytes())
+        mapped[name] = np.memmap(path, array.dtype, "r", offset, array.shape)
+    x = activations(3, 80)
+    expected = naive.split_linear(x, weights, True)
+    for ops in (naive, native_ops):
+        assert ops.split_linear(x, replace(weights, **mapped), True).tobytes() == expected.tobytes()
+
+
+def test_weights_are_let_go_with_their_last_user(native_ops: ModuleType, make_weights: Make) -> None:
+    weights = make_weights(80, (33,))
+    native_ops.split_linear(activations(1, 80), weights, True)
+    codes = weakref.ref(weights.residual_codes)
+    del weights
+    gc.collect()
+    assert codes() is None
 
 
 def test_wrong_shapes_are_refused(native_ops: ModuleType, make_weights: Make) -> None:
