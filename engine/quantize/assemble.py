@@ -13,7 +13,7 @@ from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.checkpoint.layout import EMBEDDING, expected_tensors, mix_name
 from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, make_rotations
 from twofold.engine.quantize.rotation import make_mix
-from twofold.kernels.naive.packing import TILE_ROWS, pack_base, pack_residual
+from twofold.kernels.naive.packing import pack_base, pack_residual, pack_scales
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
@@ -27,14 +27,6 @@ def _members(group: LinearGroup, columns: Tensor) -> list[NDArray[Any]]:
     return [np.ascontiguousarray(part.T.cpu().numpy()) for part in columns.split(sizes, dim=1)]
 
 
-def _tiled_scales(scales: NDArray[np.float16]) -> NDArray[np.float16]:
-    """[rows, n_groups] to [tiles, n_groups, 16], padded rows under a scale of zero."""
-    rows, n_groups = scales.shape
-    padded = np.zeros((-(-rows // TILE_ROWS) * TILE_ROWS, n_groups), np.float16)
-    padded[:rows] = scales
-    return np.ascontiguousarray(padded.reshape(-1, TILE_ROWS, n_groups).transpose(0, 2, 1))
-
-
 def split_weights(
     group: LinearGroup, rotations: GroupRotations, result: QuantizedGroup, config: CheckpointConfig
 ) -> SplitWeights:
@@ -45,10 +37,10 @@ def split_weights(
         in_features=group.in_features,
         member_rows=tuple(member.out_features for member in group.members),
         base_codes=np.concatenate([pack_base(codes) for codes in _members(group, result.base.codes)]),
-        base_scales=np.concatenate([_tiled_scales(scales) for scales in _members(group, result.base.scales)]),
+        base_scales=np.concatenate([pack_scales(scales) for scales in _members(group, result.base.scales)]),
         levels=np.array(config.base_levels, np.int8),
         residual_codes=np.concatenate([pack_residual(u, bits) for u in _members(group, result.residual_codes)]),
-        residual_scales=np.concatenate([_tiled_scales(s) for s in _members(group, result.residual_scales)]),
+        residual_scales=np.concatenate([pack_scales(s) for s in _members(group, result.residual_scales)]),
         residual_bits=bits,
         group_size=config.group_size,
         base_planes=config.base_planes,  # type: ignore[arg-type]

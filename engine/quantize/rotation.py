@@ -21,7 +21,6 @@ MAX_MIXED_BLOCKS = 256
 """With more blocks than this the blocks stay unmixed: an m × m product would cost more than it brings."""
 
 _KRONECKER_WIDTH = 64
-_ROWS_AT_ONCE = 1 << 24
 
 
 def blocks_of(dimension: int) -> tuple[int, int]:
@@ -118,26 +117,3 @@ def rotation(signs: NDArray[np.int8], mix: NDArray[np.float32] | None, device: t
     """A Rotation on a device from stored arrays."""
     on_device = torch.from_numpy(signs.astype(np.float32)).to(device)
     return Rotation(on_device, None if mix is None else torch.from_numpy(mix).to(device))
-
-
-def rotate_hessian_(hessian: Tensor, r: Rotation) -> Tensor:
-    """R·H·Rᵀ of a symmetric H [D, D], in place, a band of rows at a time."""
-    step = max(1, _ROWS_AT_ONCE // hessian.shape[0])
-    for _ in range(2):
-        for start in range(0, hessian.shape[0], step):
-            hessian[start : start + step] = r.apply(hessian[start : start + step])
-        if hessian.shape[0] <= step:
-            hessian = hessian.T.contiguous()
-        else:
-            transpose_(hessian, step)
-    return hessian
-
-
-def transpose_(square: Tensor, step: int) -> None:
-    """Transpose a square matrix in place by tiles of `step`."""
-    n = square.shape[0]
-    for i in range(0, n, step):
-        for j in range(i, n, step):
-            upper = square[i : i + step, j : j + step].T.clone()
-            square[i : i + step, j : j + step] = square[j : j + step, i : i + step].T
-            square[j : j + step, i : i + step] = upper

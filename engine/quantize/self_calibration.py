@@ -92,7 +92,7 @@ class _Cache:
 def _sample(logits: Tensor, generator: torch.Generator) -> Tensor:
     """One token a row, temperature 0.8, top-p 0.95."""
     probabilities = torch.softmax(logits.double() / _TEMPERATURE, -1)
-    ordered, ids = probabilities.sort(-1, descending=True, stable=True)
+    ordered, ids = torch.sort(probabilities, stable=True, dim=-1, descending=True)
     ordered[ordered.cumsum(-1) - ordered > _TOP_P] = 0
     choice = torch.multinomial(ordered, 1, generator=generator)
     return ids.gather(-1, choice)[:, 0]
