@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
-from twofold.profiles.errors import EngineUnavailable, TwofoldError
+from twofold.profiles.errors import EngineUnavailable
 
 if TYPE_CHECKING:
     from twofold.engine.engine import Engine
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.plan import Plan
     from twofold.profiles.model_spec import ModelSpec
+    from twofold.profiles.sources import ModelRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +98,35 @@ def check_runnable(spec: ModelSpec) -> None:
 
 def checkpoint_of(options: LaunchOptions) -> Path | None:
     """The model's checkpoint, made now if there is none; None after a dry run."""
-    from twofold.cli.quantizing import QuantizeRequest, make_checkpoint
+    from twofold.cli.quantize_job import Job, default_folder
+    from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
+    from twofold.engine.quantize.workspace import is_finished
     from twofold.profiles.sources import read_spec, resolve
 
     ref = resolve(options.model)
-    check_runnable(read_spec(ref))
+    spec = read_spec(ref)
+    check_runnable(spec)
     if ref.kind == "checkpoint":
-        if ref.path is None:
-            raise TwofoldError(
-                f"{options.model} is a checkpoint that is not on this disk", hint=f"twofold models pull {options.model}"
-            )
-        return ref.path
+        return fetch_checkpoint(ref)
     plan = read_plan(options.plan_path) if options.plan_path is not None else None
-    bits = plan.residual_bits if plan is not None else options.residual_bits
-    request = QuantizeRequest(
-        residual_bits=bits,
-        seed=options.seed,
-        calibration=options.calibration,
-        assume_yes=options.assume_yes,
-        dry_run=options.dry_run,
-    )
-    return make_checkpoint(ref, request)
+    bits = plan.residual_bits if plan is not None else options.residual_bits or DEFAULT_RESIDUAL_BITS
+    quantize_options = QuantizeOptions(residual_bits=bits, seed=options.seed)
+    folder = default_folder(ref, quantize_options)
+    if not options.dry_run and is_finished(folder):
+        return folder
+    job = Job(ref, spec, folder, quantize_options, options.calibration, DEFAULT_CALIBRATION_TOKENS)
+    if options.dry_run:
+        job.show_costs()
+        return None
+    job.run(assume_yes=options.assume_yes)
+    return folder
+
+
+def fetch_checkpoint(ref: ModelRef) -> Path:
+    """A checkpoint's folder, from the Hub where it is not on this disk."""
+    from twofold.profiles.sources import fetch
+
+    return ref.path if ref.path is not None else fetch(ref)
 
 
 def launch(options: LaunchOptions) -> Launched | None:

@@ -1,0 +1,116 @@
+"""One quantisation as a person runs it: cost sheet, question, download, calibration text, quantising.
+
+Shared by `quantize` and by the commands that open a model and find it not quantised yet.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twofold.cli.output import err, out, print_json
+from twofold.cli.quantize_view import bar, print_sheet, sheet_json
+
+if TYPE_CHECKING:
+    from twofold.engine.quantize.cost import CostSheet
+    from twofold.engine.quantize.options import QuantizeOptions
+    from twofold.engine.quantize.request import CalibrationChoice
+    from twofold.profiles.model_spec import ModelSpec
+    from twofold.profiles.sources import ModelRef
+
+
+def default_folder(ref: ModelRef, options: QuantizeOptions) -> Path:
+    """Where a checkpoint goes without -o: one folder for each model, width and seed."""
+    from twofold.profiles.settings import checkpoints_dir
+
+    return checkpoints_dir() / f"{ref.name}-r{options.residual_bits}-s{options.seed}"
+
+
+class Job:
+    """See the module."""
+
+    def __init__(
+        self,
+        ref: ModelRef,
+        spec: ModelSpec,
+        folder: Path,
+        options: QuantizeOptions,
+        calibration: str | None,
+        tokens: int,
+        *,
+        as_json: bool = False,
+    ) -> None:
+        self.ref, self.spec, self.folder, self.options = ref, spec, folder, options
+        self.calibration, self.tokens, self.as_json = calibration, tokens, as_json
+
+    def run(self, *, assume_yes: bool, force: bool = False) -> float | None:
+        """Make the checkpoint in `folder`; the seconds that it took, or None where a finished one is there already.
+
+        Raises:
+            TwofoldError: whatever `quantize`, `fetch` and the calibration text can raise.
+        """
+        from twofold.cli.output import confirm
+        from twofold.engine.quantize.cost import check
+        from twofold.engine.quantize.workspace import check_target, is_finished
+        from twofold.profiles.errors import UnsupportedModel
+
+        if self.ref.kind == "checkpoint":
+            raise UnsupportedModel(
+                f"{self.ref.name} is a twofold checkpoint already", hint=f"twofold chat {self.ref.text}"
+            )
+        check_target(self.folder)
+        if is_finished(self.folder) and not force:
+            return None
+        sheet, choice = self.costs()
+        if not self.as_json:
+            print_sheet(err(), sheet, choice)
+        check(sheet, self.folder, available_ram_bytes())
+        confirm(
+            f"Quantise {self.spec.name} into {self.folder}?", assume_yes=assume_yes, hint="add --yes to go on unasked"
+        )
+        return self._quantize(choice, force=force)
+
+    def show_costs(self) -> None:
+        """The cost sheet on stdout: what a dry run is for."""
+        sheet, choice = self.costs()
+        if self.as_json:
+            print_json({"schema_version": 1, "folder": str(self.folder), "cost": sheet_json(sheet, choice)})
+        else:
+            print_sheet(out(), sheet, choice)
+
+    def costs(self) -> tuple[CostSheet, CalibrationChoice]:
+        """The cost sheet and the calibration text that will be used, from a second of measuring."""
+        from twofold.engine.quantize import request
+        from twofold.engine.quantize.cost import cost_sheet, measure_rates
+        from twofold.profiles.sources import download_bytes
+
+        rates = measure_rates()
+        choice = request.choose(self.calibration, self.spec, self.tokens, rates, available_ram_bytes())
+        return cost_sheet(self.spec, download_bytes(self.ref), self.options, self.tokens, rates), choice
+
+    def _quantize(self, choice: CalibrationChoice, *, force: bool) -> float:
+        from twofold.engine.quantize import request
+        from twofold.engine.quantize.pipeline import quantize as run
+        from twofold.profiles.sources import fetch
+
+        with bar(f"fetching {self.ref.name}") as tell:
+            source = fetch(self.ref, lambda done, total: tell(done, total or 0, ""))
+        with bar("calibration text") as tell:
+            text = request.make(
+                choice, source, self.spec, self.tokens, self.options.seed, lambda done, total: tell(done, total, "")
+            )
+        if text.warning is not None:
+            err().warning(text.warning)
+        begin = time.monotonic()
+        with bar("quantising") as tell:
+            run(source, self.spec, self.folder, self.options, text, tell, force=force)
+        return time.monotonic() - begin
+
+
+def available_ram_bytes() -> int | None:
+    """Memory that this process may still use, or None where it cannot be told."""
+    from twofold.probes.memory import read_memory
+
+    available = read_memory().available_mib
+    return int(available.number) << 20 if available.is_known else None
