@@ -137,7 +137,7 @@ def _keep(path: Path, report: EvalReport) -> None:
     from twofold.engine.checkpoint.writer import update_measured
 
     try:
-        update_measured(path, {"eval": report.to_json()})
+        update_measured(path, report.to_json())
     except OSError as error:
         err().warning(f"the figures are not kept in the checkpoint: {error}")
 

@@ -46,7 +46,7 @@ def read_plan(path: Path) -> Plan:
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidProfile(
-            f"the plan {path} cannot be read: {error}", hint="twofold chat MODEL --save-plan FILE"
+            f"the plan {path} cannot be read: {error}", hint="/plan FILE in a session saves one"
         ) from None
 
 
@@ -101,9 +101,9 @@ def checkpoint_of(options: LaunchOptions) -> Path | None:
     from twofold.cli.quantize_job import Job, default_folder
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
     from twofold.engine.quantize.workspace import is_finished
-    from twofold.profiles.sources import read_spec, resolve
+    from twofold.profiles.sources import identify, read_spec, resolve
 
-    ref = resolve(options.model)
+    ref = identify(resolve(options.model))
     spec = read_spec(ref)
     check_runnable(spec)
     if ref.kind == "checkpoint":
