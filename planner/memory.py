@@ -30,6 +30,10 @@ CPU_PROCESS_MIB = (70.0, 130.0, 320.0)
 CUDA_PROCESS_MIB = (700.0, 1500.0, 2600.0)
 # Prefill streams host residuals through two buffers; a fused Linear larger than one is streamed by tiles.
 STREAM_BUFFER_MIB = 64.0
+# Rows of logits that the CPU engine reserves at least (evaluation reads several at once), and the positions that a RoPE
+# table is rounded up to at most.
+CPU_HEAD_ROWS = 32
+ROPE_BLOCK = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +144,14 @@ def _cache_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     if cache.state_per_copy:
         by = f"{cache.state_per_copy} B per copy × {knobs.live_states} live"
         terms.append(exact("recurrent_state", device, cache.recurrent, by))
-    if knobs.draft_nodes:
-        scratch = knobs.draft_nodes * cache.growing_per_token
-        by = f"{cache.growing_per_token} B per token × {knobs.draft_nodes} draft nodes"
-        terms.append(exact("kv_draft", device, scratch, by))
+    by = f"{cache.growing_per_token} B per token × {knobs.rows} slots for the rows of the pass being checked"
+    terms.append(exact("kv_pass", device, cache.growing_per_token * knobs.rows, by))
     return terms
 
 
 def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
-    logits = exact("logits", device, knobs.rows * spec.vocab_size * 4, f"{knobs.rows} rows × {spec.vocab_size} × 4 B")
+    rows = max(knobs.rows, CPU_HEAD_ROWS if device == "ram" else 1)
+    logits = exact("logits", device, rows * spec.vocab_size * 4, f"{rows} rows × {spec.vocab_size} × 4 B")
     layer_groups = [group for group in spec.groups if group is not spec.head]
     widest_out = max((group.out_features for group in layer_groups), default=spec.hidden_size)
     widest_in = max((group.in_features for group in layer_groups), default=spec.hidden_size)
@@ -156,6 +159,15 @@ def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     mib = knobs.largest_pass * per_row / MIB
     by = f"{knobs.largest_pass} rows × {per_row} B: stream, widest product in fp32 (base and residual), two int8 planes"
     return [logits, estimate("activations", device, (0.5 * mib, mib, 2.0 * mib), by)]
+
+
+def _rope_tables(spec: ModelSpec, knobs: Knobs, device: Device) -> Term:
+    """Cosines and sines in fp32 of every position, one table per distinct rotation."""
+    ropes = {(layer.rope.theta, layer.rope.rotary_dim) for layer in spec.layers if layer.rope is not None}
+    row = sum(rotary_dim * 4 for _theta, rotary_dim in ropes)
+    mib = row * (knobs.context_tokens + knobs.rows) / MIB
+    by = f"{row} B per position × {knobs.context_tokens + knobs.rows}, in whole blocks"
+    return estimate("rope_tables", device, (mib, mib, mib + row * ROPE_BLOCK / MIB), by)
 
 
 def _cpu_scratch(spec: ModelSpec, knobs: Knobs) -> Term:
@@ -174,6 +186,7 @@ def cpu_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
         exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
         *_cache_terms(spec, knobs, "ram"),
         *_buffer_terms(spec, knobs, "ram"),
+        _rope_tables(spec, knobs, "ram"),
         _cpu_scratch(spec, knobs),
         estimate("process", "ram", CPU_PROCESS_MIB, "interpreter, numpy, tokenizer, terminal"),
     ]
@@ -190,6 +203,7 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
         exact("residual_resident", "vram", _residual_total(on_card, knobs.residual_bits), by),
         *_cache_terms(spec, knobs, "vram"),
         *_buffer_terms(spec, knobs, "vram"),
+        _rope_tables(spec, knobs, "vram"),
     ]
     if len(on_card) < len(spec.groups):
         streaming = (2 * STREAM_BUFFER_MIB,) * 3

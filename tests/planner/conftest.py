@@ -12,7 +12,7 @@ from twofold.planner.machine import MachineBudget, from_card, from_profile, with
 from twofold.profiles.cards import find_card
 from twofold.profiles.figures import Figure, measured, reported, unknown
 from twofold.profiles.hardware import Cpu, Gpu, HardwareProfile, Os, Pcie, Ram, Tool
-from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
+from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec, RopeSpec
 from twofold.profiles.readers.shipped import shipped_spec
 
 
@@ -46,6 +46,7 @@ def odd_model() -> ModelSpec:
             k_head_dim=40,
             v_head_dim=40,
             n_kv_heads=2,
+            rope=RopeSpec(10000.0, 40),
             **{"n_heads": 4, **kind},
         )
         for i, kind in enumerate(kinds)
