@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.profiles.errors import InvalidOption
+from twofold.profiles.preferences import KV_TYPES, BadValue, tokens
 
 DEFAULT_MODEL = "smollm2"
-MAX_CONTEXT_TOKENS = 1 << 28
-_CONTEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kKmM]?)\Z")
-_UNITS = {"": (1, 1), "k": (1000, 1024), "m": (1000**2, 1024**2)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,7 @@ class LaunchOptions:
             )
         if self.threads is not None and not 1 <= self.threads <= 4096:
             raise InvalidOption("--threads is out of range", found=str(self.threads), needed="1 to 4096")
-        if self.kv is not None and self.kv not in ("f16", "q8_0", "q4_0"):
+        if self.kv is not None and self.kv not in KV_TYPES:
             raise InvalidOption("--kv is not known", found=self.kv, needed="f16, q8_0 or q4_0", hint="--kv f16")
         fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, "--kv": self.kv, "--threads": self.threads}
         given = [name for name, value in fixed.items() if value is not None]
@@ -60,19 +57,14 @@ class LaunchOptions:
 
 
 def parse_context(text: str | None) -> int | None:
-    """`--ctx` as tokens: `4096`, `32K` (32768), `25.6k` (25600): a capital unit is binary, a small one decimal.
+    """`--ctx` as tokens, in the notation of the setting `ctx`.
 
     Raises:
-        InvalidOption: not a number of tokens, or not between 1 and 2^28.
+        InvalidOption: not a number of tokens, or out of range.
     """
     if text is None:
         return None
-    needed = f"a number of tokens from 1 to {MAX_CONTEXT_TOKENS}, like 8192, 32K or 1M"
-    found = _CONTEXT.match(text.strip())
-    if found is None:
-        raise InvalidOption("--ctx is not a number of tokens", found=repr(text), needed=needed, hint="--ctx 8K")
-    unit = _UNITS[found[2].lower()][found[2].isupper()]
-    tokens = float(found[1]) * unit
-    if tokens != int(tokens) or not 1 <= tokens <= MAX_CONTEXT_TOKENS:
-        raise InvalidOption("--ctx is out of range", found=repr(text), needed=needed, hint="--ctx 8K")
-    return int(tokens)
+    try:
+        return tokens(text)
+    except BadValue as error:
+        raise InvalidOption("--ctx is not valid", found=repr(text), needed=str(error), hint="--ctx 8K") from None

@@ -9,9 +9,12 @@ from typing import Any
 
 KV_TYPES = ("f16", "q8_0", "q4_0")
 QUALITY_CLASSES = ("q8", "q6", "q4")
+MAX_CONTEXT_TOKENS = 1 << 28
 
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
+_TOKENS = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([kKmM]?)")
+_UNITS = {"": 1, "k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}
 
 
 class BadValue(ValueError):
@@ -62,14 +65,19 @@ def _whole(low: int, high: int) -> Callable[[Any], int]:
 
 
 def tokens(value: Any) -> int:
-    """A context size: 4096, "32K", "1M" (K = 1024, M = 1024²)."""
-    needed = 'a number of tokens from 1 to 16M, for example 8192 or "32K"'
+    """A context size: 4096, "32K" (32768), "25.6k" (25600): a capital unit is binary, a small one decimal.
+
+    Raises:
+        BadValue: not a number of tokens, or not between 1 and 2^28.
+    """
+    needed = f"a number of tokens from 1 to {MAX_CONTEXT_TOKENS}, like 8192, 32K or 1M"
     if isinstance(value, str):
-        match = re.fullmatch(r"\s*([0-9]{1,9})\s*([kKmM]?)\s*", value)
+        match = _TOKENS.fullmatch(value.strip())
         if match is None:
             raise BadValue(needed)
-        value = int(match.group(1)) * {"": 1, "k": 1 << 10, "m": 1 << 20}[match.group(2).lower()]
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1 << 24:
+        count = float(match[1]) * _UNITS[match[2]]
+        value = int(count) if count == int(count) else None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_CONTEXT_TOKENS:
         raise BadValue(needed)
     return value
 

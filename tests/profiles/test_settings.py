@@ -58,6 +58,7 @@ def test_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("ctx = 8192", "ctx", 8192),
         ('ctx = "1M"', "ctx", 1 << 20),
+        ('ctx = "25.6k"', "ctx", 25600),
         ('min_quality = "Q6"', "min_quality", "q6"),
         ("min_quality = 0.01", "min_quality", 0.01),
         ('offline = "yes"', "offline", True),
@@ -79,6 +80,7 @@ def test_values_are_read(line: str, key: str, value: Any) -> None:
         ("ctx = 1000000000", "ctx"),
         ('ctx = "32X"', "ctx"),
         ("ctx = 1.5", "ctx"),
+        ('ctx = "1.5"', "ctx"),
         ("ctx = true", "ctx"),
         ("threads = 0", "threads"),
         ('threads = "many"', "threads"),
