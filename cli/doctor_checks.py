@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from twofold.kernels.cpu import HOW_TO_BUILD
+
 Status = Literal["ok", "warn", "fail"]
 
 GIB = 1 << 30
 _LITTLE_DISK_BYTES = 5 * GIB
 _LITTLE_RAM_MIB = 2048
-_REBUILD = "install a C++17 compiler, then: pip install --force-reinstall --no-deps ."
 _HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT")
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -52,7 +53,7 @@ def check_native() -> Check:
         native()
     except NativeMissing as error:
         status: Status = "fail" if sys.platform.startswith("linux") else "warn"
-        return Check("native module", status, f"missing: {error}; fit, probe and profile work without it", _REBUILD)
+        return Check("native module", status, f"missing: {error}; fit, probe and profile work without it", HOW_TO_BUILD)
     from twofold.cli.version import commit
 
     return Check("native module", "ok", f"present, built from commit {commit()}")
@@ -68,7 +69,7 @@ def check_isa() -> Check:
         tiers = module.cpu_features()["tiers"]
         tier = module.active_tier()
     except NativeMissing:
-        return Check("instruction set", "warn", "no native module, so no native kernels", _REBUILD)
+        return Check("instruction set", "warn", "no native module, so no native kernels", HOW_TO_BUILD)
     except ValueError as error:
         return Check("instruction set", "fail", str(error), "unset TWOFOLD_CPU_ISA")
     setting = f", set by TWOFOLD_CPU_ISA={wanted}" if wanted else ""

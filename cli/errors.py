@@ -25,10 +25,9 @@ def _no_space(error: OSError) -> TwofoldError:
 
 
 def _native_missing(error: Exception) -> TwofoldError:
-    return EngineUnavailable(
-        f"the native module is missing: {error}",
-        hint="install a C++17 compiler, then: pip install --force-reinstall --no-deps .",
-    )
+    from twofold.kernels.cpu import HOW_TO_BUILD
+
+    return EngineUnavailable(f"the native module is missing: {error}", hint=HOW_TO_BUILD)
 
 
 def _from_os(error: OSError) -> TwofoldError | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal
 
+from twofold.kernels.cpu import HOW_TO_BUILD
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 Choice = Literal["auto", "cpu", "naive"]
-HOW_TO_BUILD = "install a C++17 compiler, then: pip install --force-reinstall --no-deps ."
 _announced: set[str] = set()
 
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
+HOW_TO_BUILD = "install a C++17 compiler, then: pip install --force-reinstall --no-deps ."
+"""What a person does about a missing native module."""
+
 _module: ModuleType | None = None
 _reason: str | None = None
 
