@@ -6,7 +6,7 @@ takes long is announced by the cost sheet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +54,7 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
     """The plan for this machine's CPU engine under the user's settings.
 
     Raises:
-        InvalidOption: a context beyond the model's, or another residual width than the checkpoint has.
+        InvalidOption: a context beyond the model's.
     """
     from twofold.cli.fit_options import local_machine
     from twofold.planner.propose import propose
@@ -72,10 +72,9 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
         quality=QualityFloor.parse("q4"),
         fixed_bits=checkpoint_bits,
         device="cpu",
+        threads=options.threads or settings.threads,
     )
-    plan = propose(spec, local_machine(), request)
-    threads = options.threads or settings.threads
-    return plan if threads is None else plan.model_copy(update={"threads": threads})
+    return propose(spec, local_machine(), request)
 
 
 def check_runnable(spec: ModelSpec) -> None:
@@ -85,15 +84,12 @@ def check_runnable(spec: ModelSpec) -> None:
         UnsupportedModel: no graph for the architecture. EngineUnavailable: no native kernels.
     """
     from twofold.engine.graph.registry import graph_of
-    from twofold.kernels.cpu import missing_reason
+    from twofold.kernels.cpu import HOW_TO_BUILD, missing_reason
 
     graph_of(spec)
     reason = missing_reason()
     if reason is not None:
-        raise EngineUnavailable(
-            f"the native module is missing: {reason}",
-            hint="install a C++17 compiler, then: pip install --force-reinstall --no-deps .",
-        )
+        raise EngineUnavailable(f"the native module is missing: {reason}", hint=HOW_TO_BUILD)
 
 
 def checkpoint_of(options: LaunchOptions) -> Path | None:
@@ -149,7 +145,7 @@ def launch(options: LaunchOptions) -> Launched | None:
     plan = (
         read_plan(options.plan_path)
         if options.plan_path is not None
-        else make_plan(spec, checkpoint.config.residual_bits, replace(options, residual_bits=None))
+        else make_plan(spec, checkpoint.config.residual_bits, options)
     )
     tokenizer = Tokenizer.from_folder(path)
     return Launched(Engine.load(path, plan), tokenizer, ChatTemplate.from_tokenizer(tokenizer), plan, spec, path)

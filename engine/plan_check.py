@@ -17,7 +17,8 @@ def check_plan(plan: Plan, spec: ModelSpec, config: CheckpointConfig) -> None:
     """
     if plan.device != "cpu":
         raise EngineUnavailable(
-            f"this version runs on the CPU only, the plan says {plan.device}", hint="twofold chat --device cpu"
+            f"this version runs on the CPU only, the plan says {plan.device}",
+            hint="leave out --plan: twofold chat MODEL plans for the CPU",
         )
     if plan.resident_linears:
         raise EngineUnavailable(
@@ -37,5 +38,5 @@ def check_plan(plan: Plan, spec: ModelSpec, config: CheckpointConfig) -> None:
             "the plan wants another residual width than the checkpoint has",
             found=f"{config.residual_bits} bits",
             needed=f"{plan.residual_bits} bits",
-            hint=f"quantise again: twofold quantize MODEL -o DIR --bits {plan.residual_bits}",
+            hint=f"quantise again: twofold quantize MODEL -o DIR --residual-bits {plan.residual_bits}",
         )

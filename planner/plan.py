@@ -58,5 +58,5 @@ class Plan(BaseModel):
             where = ".".join(str(part) for part in first["loc"]) or "the file"
             raise InvalidProfile(
                 f"the plan is not valid: {where}: {first['msg']}",
-                hint="twofold fit MODEL --format json > plan.json",
+                hint="/plan FILE in a session of twofold chat saves one",
             ) from error
