@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import functools
 
+from twofold.kernels.naive.packing import BLOCK_INPUTS, TILE_ROWS, blocks, tiles
+from twofold.kernels.naive.rotation import block_width, needs_mix
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
-TILE_ROWS = 16
-SUB_BLOCK_INPUTS = 16
 GROUP_SIZE = 128
-MAX_MIXED_BLOCKS = 256
 F16_BYTES = 2
 F32_BYTES = 4
 
@@ -22,18 +21,12 @@ F32_BYTES = 4
 _GGUF_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "Q2_K": "IQ4_NL", "Q3_K": "IQ4_NL"}
 
 
-def _ceil_div(n: int, unit: int) -> int:
-    return -(-n // unit)
-
-
 @functools.lru_cache(maxsize=4096)
 def split_bytes(out_features: int, in_features: int, bits: int) -> int:
     """Codes of `bits` bits and fp16 scales of one Linear."""
-    tiles = _ceil_div(out_features, TILE_ROWS)
-    sub_blocks = _ceil_div(in_features, SUB_BLOCK_INPUTS)
-    scale_groups = _ceil_div(in_features, GROUP_SIZE)
-    codes = sub_blocks * (TILE_ROWS * SUB_BLOCK_INPUTS * bits // 8)
-    return tiles * (codes + scale_groups * TILE_ROWS * F16_BYTES)
+    codes = blocks(in_features) * (TILE_ROWS * BLOCK_INPUTS * bits // 8)
+    scale_groups = -(-in_features // GROUP_SIZE)
+    return tiles(out_features) * (codes + scale_groups * TILE_ROWS * F16_BYTES)
 
 
 def _member_bytes(member: LinearSpec, bits: int) -> int:
@@ -62,20 +55,14 @@ def side_bytes(group: LinearGroup, *, is_head: bool) -> int:
     return total
 
 
-def odd_part(n: int) -> int:
-    """m of n = m · 2^k, m odd."""
-    return n // (n & -n)
-
-
 def mixer_bytes(spec: ModelSpec) -> int:
-    """Rotation mixers (F32 [m, m]), one per distinct rotated dimension D = m · 2^k with 1 < m ≤ 256."""
+    """Rotation mixers (F32 [m, m]), one per distinct rotated dimension D = m · 2^k that is mixed."""
     dims: set[int] = set()
     for group in spec.groups:
         dims.add(group.in_features)
         if group is not spec.head:
             dims.update(member.out_features for member in group.members)
-    odd = [odd_part(dim) for dim in dims]
-    return sum(m * m * F32_BYTES for m in odd if 1 < m <= MAX_MIXED_BLOCKS)
+    return sum((dim // block_width(dim)) ** 2 * F32_BYTES for dim in dims if needs_mix(dim))
 
 
 def layer_norm_weights(spec: ModelSpec, layer: LayerSpec) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twofold.planner.evaluate import Evaluation, Verdict
+from twofold.planner.evaluate import SEVERITY, Evaluation, Verdict
 from twofold.planner.machine import MachineBudget
 from twofold.planner.plan import Plan
 from twofold.planner.propose import choose, propose_evaluations
@@ -16,7 +16,6 @@ from twofold.profiles.figures import Figure
 from twofold.profiles.model_spec import ModelSpec
 
 USABLE_TOK_S = 3.0
-_ORDER: dict[Verdict, int] = {"fits": 0, "tight": 1, "unknown": 2, "does_not_fit": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def _order(row: RankedModel) -> tuple[int, bool, bool, int]:
     """Fitting first, then what this version runs, then usable speeds, then the larger model."""
     speed = row.evaluation.speed.decode_tok_s
     slow = speed.is_known and speed.number < USABLE_TOK_S
-    return _ORDER[row.verdict], not row.runnable, slow, -row.n_weights
+    return SEVERITY[row.verdict], not row.runnable, slow, -row.n_weights
 
 
 def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Request) -> tuple[RankedModel, ...]:

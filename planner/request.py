@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from twofold.planner.plan import KvType
 from twofold.profiles.errors import InvalidOption
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_MARGIN_MIB = 512.0
-QualityClass = Literal["q8", "q6", "q4"]
-KV_TYPES: tuple[KvType, ...] = ("f16", "q8_0", "q4_0")
+KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
 
 @dataclass(frozen=True, slots=True)

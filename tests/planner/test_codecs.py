@@ -56,7 +56,7 @@ def test_mixers_are_one_per_rotated_dimension(shipped: Callable[[str], ModelSpec
     assert codecs.mixer_bytes(shipped("HuggingFaceTB/SmolLM2-135M")) == 4 * (81 + 9 + 9)
 
 
-def test_the_seeds_31b_takes_7_78_gb(shipped: Callable[[str], ModelSpec]) -> None:
+def test_the_base_of_a_31b_takes_the_reported_7_78_gb(shipped: Callable[[str], ModelSpec]) -> None:
     spec = shipped("google/gemma-4-31B-it")
     base = sum(codecs.base_bytes(group) for layer in spec.layers for group in layer.groups)
     assert round(base / 1e9, 2) == 7.78

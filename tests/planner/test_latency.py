@@ -1,4 +1,4 @@
-"""Seconds: ordered ranges, unknown where a bandwidth is, and the seed's own case."""
+"""Seconds: ordered ranges, unknown where a bandwidth is, and one reported case."""
 
 from __future__ import annotations
 
