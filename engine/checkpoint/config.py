@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from twofold.kernels.naive.split_weights import ExchangeDtype
+from twofold.kernels.naive.packing import RESIDUAL_BITS
+from twofold.kernels.naive.split_weights import EXCHANGE_DTYPES, MAX_GROUP_SIZE, ExchangeDtype
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 
 VERSION = 1
 QUANT_METHOD = "twofold"
-RESIDUAL_BITS = (4, 5, 6, 7, 8)
-EXCHANGE_DTYPES: tuple[ExchangeDtype, ...] = ("float32", "float16", "bfloat16")
 _REQUIRED = frozenset({"quant_method", "version", "group_size", "base", "residual", "exchange_dtype", "seed"})
 _OPTIONAL = frozenset({"source", "calibration", "tokenizer_sha256", "measured"})
 
@@ -134,8 +133,8 @@ class CheckpointConfig:
             needed = " or ".join(EXCHANGE_DTYPES)
             raise CorruptFile(f"{where}.exchange_dtype is not valid", found=repr(exchange), needed=needed)
         group_size = top.integer("group_size", low=16)
-        if group_size % 16 or group_size > 256:
-            needed = "a multiple of 16 up to 256"
+        if group_size % 16 or group_size > MAX_GROUP_SIZE:
+            needed = f"a multiple of 16 up to {MAX_GROUP_SIZE}"
             raise CorruptFile(f"{where}.group_size is not valid", found=str(group_size), needed=needed)
         sha256 = top.data.get("tokenizer_sha256")
         return cls(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from twofold.kernels.naive.packing import BASE_BYTES, blocks, residual_offset, t
 from twofold.kernels.naive.rotation import block_width
 
 ExchangeDtype = Literal["float32", "float16", "bfloat16"]
+EXCHANGE_DTYPES: tuple[ExchangeDtype, ...] = get_args(ExchangeDtype)
 MAX_GROUP_SIZE = 256  # unsigned 8-bit codes times 254 * q0 + q1 over a group stay inside int32
 
 
@@ -52,8 +53,8 @@ class SplitWeights:
             raise ValueError(f"a scale group is a multiple of 16 up to {MAX_GROUP_SIZE} inputs, got {self.group_size}")
         if self.base_planes not in (1, 2) or self.residual_planes not in (1, 2):
             raise ValueError(f"one or two planes, got {self.base_planes} and {self.residual_planes}")
-        if self.exchange_dtype not in ("float32", "float16", "bfloat16"):
-            raise ValueError(f"exchange dtype {self.exchange_dtype!r} is none of float32, float16, bfloat16")
+        if self.exchange_dtype not in EXCHANGE_DTYPES:
+            raise ValueError(f"exchange dtype {self.exchange_dtype!r} is none of {', '.join(EXCHANGE_DTYPES)}")
         self._check_codes()
         self._check_rotations()
 
