@@ -133,17 +133,16 @@ class Player:
         self._cache.layers[layer.index].write(self._state.n_committed, k, v)
 
     def _attention(self, op: Op) -> None:
-        layer, model = op.instruction.layer, self._model
+        layer = op.instruction.layer
         assert layer is not None
         cache = self._cache.layers[layer.index]
-        scale = model.attention_scale if model.attention_scale is not None else float(layer.k_head_dim) ** -0.5
         self._ops.attention(
             op.inputs[0],
             cache.k,
             cache.v,
             self._state.n_committed,
             self._state.parents,
-            scale,
+            self._model.score_scale(layer),
             window=layer.window,
             out=op.output,
         )

@@ -29,8 +29,8 @@ Attention = Callable[[ModelSpec, LayerSpec, Tensor, Tensor, Tensor, Sequence[int
 
 
 def attention_scale(model: ModelSpec, layer: LayerSpec) -> float:
-    """What scores are multiplied with: the model's own, or 1 / sqrt(head_dim)."""
-    return model.attention_scale if model.attention_scale is not None else float(layer.k_head_dim) ** -0.5
+    """What scores are multiplied with."""
+    return model.score_scale(layer)
 
 
 def _window_mask(n: int, window: int, device: torch.device) -> Tensor:

@@ -117,6 +117,10 @@ class ModelSpec:
     runnable_reason: str | None = None
     unverified: tuple[str, ...] = field(default=())
 
+    def score_scale(self, layer: LayerSpec) -> float:
+        """What attention scores of `layer` are multiplied with: the model's own factor, or 1 / sqrt(head_dim)."""
+        return self.attention_scale if self.attention_scale is not None else float(layer.k_head_dim) ** -0.5
+
     @property
     def n_layers(self) -> int:
         return len(self.layers)
