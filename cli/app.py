@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-# Command name → (module, help). A module either has a function of the command's name or a Typer app called `app`.
+# Each is a module of this package: a command's has a function of its name, a group's a Typer app called `app`.
 COMMANDS = ("fit", "chat", "run", "probe", "quantize", "eval", "bench", "cards", "doctor")
 GROUPS = ("profile", "models")
 
@@ -35,9 +35,7 @@ def build_app() -> typer.Typer:
     def root(
         version: Annotated[
             bool,
-            typer.Option(
-                "--version", callback=_show_version, is_eager=True, help="Print version, commit and ISA."
-            ),
+            typer.Option("--version", callback=_show_version, is_eager=True, help="Print version, commit and ISA."),
         ] = False,
     ) -> None:
         """Plan, tune and run local LLMs on the hardware you have."""

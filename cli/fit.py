@@ -53,10 +53,9 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
     from twofold.cli.fit_view import show_ranking
     from twofold.cli.output import print_json
     from twofold.planner.rank import rank_models, ranking_json
-    from twofold.profiles.readers.shipped import shipped_ids, shipped_spec
+    from twofold.profiles.readers.shipped import shipped_specs
 
-    specs = [spec for spec in (shipped_spec(known) for known in shipped_ids()) if spec is not None]
-    rows = rank_models(specs, machine, request)
+    rows = rank_models(shipped_specs(), machine, request)
     if output == "json":
         print_json(ranking_json(rows, machine))
     else:

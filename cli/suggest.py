@@ -41,9 +41,9 @@ def suggest_model() -> str | None:
 def _best() -> str | None:
     from twofold.cli.fit_options import build_request, local_machine
     from twofold.planner.rank import rank_models
-    from twofold.profiles.readers.shipped import shipped_ids, shipped_spec
+    from twofold.profiles.readers.shipped import shipped_specs
 
-    specs = [spec for spec in (shipped_spec(name) for name in shipped_ids()) if spec is not None]
     request, _ = build_request(None, None, None, None, None)
-    rows = rank_models([s for s in specs if s.n_decoder_weights >= LEAST_WEIGHTS], local_machine(), request)
+    specs = [spec for spec in shipped_specs() if spec.n_decoder_weights >= LEAST_WEIGHTS]
+    rows = rank_models(specs, local_machine(), request)
     return next((row.model for row in rows if row.runnable and row.verdict == "fits"), None)

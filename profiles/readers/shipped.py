@@ -29,6 +29,11 @@ def shipped_ids() -> tuple[str, ...]:
     return tuple(_facts())
 
 
+def shipped_specs() -> tuple[ModelSpec, ...]:
+    """The specs of all models whose facts ship."""
+    return tuple(spec for spec in map(shipped_spec, _facts()) if spec is not None)
+
+
 def _stem(repo: str) -> str:
     """`google/gemma-4-31B-it` → `google/gemma-4-31b`."""
     text = repo.lower()
