@@ -1,6 +1,6 @@
 """Weight-only baselines that give a KL its scale: 8-bit groups of 32, and the noise floor of bf16 rounding.
 
-Both follow the recipe's section 9: report an error next to Q8_0-class quantisation and next to what moving every bf16
+A KL means little alone: it is reported next to that of Q8_0-class quantisation, and next to what moving every bf16
 weight by at most one unit in the last place does.
 """
 

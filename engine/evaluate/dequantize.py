@@ -1,4 +1,4 @@
-"""A split Linear as plain floating-point matrices: what the seed's offline experiments multiplied with.
+"""A split Linear as plain floating-point matrices, for emulating base and verifier without integer products.
 
 W = R_oᵀ·(base [+ residual])·R_i per member, in fp32, through the same packing and rotation that the engine uses.
 """
@@ -29,7 +29,7 @@ def rotated_weight(weights: SplitWeights, *, use_residual: bool) -> F32:
     total = _scaled(levels[base_codes], weights.base_scales, weights.group_size)
     if use_residual:
         unsigned = packing.unpack_residual(weights.residual_codes, weights.in_features, weights.residual_bits)
-        signed = unsigned.astype(np.float32) - np.float32(2 ** (weights.residual_bits - 1) - 1)
+        signed = unsigned.astype(np.float32) - np.float32(packing.residual_offset(weights.residual_bits))
         total = total + _scaled(signed, weights.residual_scales, weights.group_size)
     return total
 
@@ -47,5 +47,5 @@ def member_weights(weights: SplitWeights, *, use_residual: bool) -> list[F32]:
             block = np.ascontiguousarray(unrotate(np.ascontiguousarray(block.T), signs, mix).T)
         members.append(block)
         unpadded += n_rows
-        start += -(-n_rows // packing.TILE_ROWS) * packing.TILE_ROWS
+        start += packing.tiles(n_rows) * packing.TILE_ROWS
     return members

@@ -1,13 +1,11 @@
 """Distances between two models' next-token distributions, and how sure they are.
 
 KL(reference ‖ candidate) per token in nats, from fp32 logits through fp64 log-softmax; top-1 mismatch is the share of
-tokens whose argmax differs (lowest id among equals). Intervals come from a paired bootstrap over texts: tokens of one text are
-not independent, texts are.
+tokens whose argmax differs (lowest id among equals). Intervals come from a paired bootstrap over texts: tokens of one
+text are not independent, texts are.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,17 +15,8 @@ BOOTSTRAP_SAMPLES = 2000
 INTERVAL = (2.5, 97.5)
 
 
-@dataclass(frozen=True, slots=True)
-class TokenDistances:
-    """Per-token results of one candidate: `kl` [n] fp64 nats, `mismatch` [n] bool, `text` [n] index of the token's text."""
-
-    kl: np.ndarray
-    mismatch: np.ndarray
-    text: np.ndarray
-
-
 def token_distances(reference: Tensor, candidate: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """KL and top-1 mismatch per row of two logit tensors [n, vocab_size].
+    """KL [n] in fp64 nats and top-1 mismatch [n] as bool of two logit tensors [n, vocab_size].
 
     Raises:
         ValueError: when the shapes differ or a logit is not finite (a broken pass must not average away).
