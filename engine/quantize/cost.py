@@ -50,7 +50,7 @@ def work_bytes(spec: ModelSpec, tokens: int) -> int:
     return 4 * tokens * spec.hidden_size * 4 + max(0, _store_bytes(spec, tokens) - _STORE_RAM_BYTES)
 
 
-def _group_peak_bytes(group: LinearGroup, bits: int) -> int:
+def _group_peak_bytes(group: LinearGroup) -> int:
     """One group at its worst: weights, the rotated copy, the base's weights, one temporary of each kind, codes, a
     Hessian.
 
@@ -61,18 +61,22 @@ def _group_peak_bytes(group: LinearGroup, bits: int) -> int:
     return 6 * 4 * weights + 4 * weights + 2 * 4 * group.in_features**2
 
 
+def layer_peak_bytes(groups: tuple[LinearGroup, ...], bits: int, tokens: int, *, is_head: bool = False) -> int:
+    """Quantising one layer, group after group, the process itself included; a head has no product to compute."""
+    outputs = [0 if is_head else sum(m.out_features for m in group.members) for group in groups]
+    widest = max(n + group.in_features for n, group in zip(outputs, groups, strict=True))
+    chunk = 3 * 4 * min(_CHUNK_ROWS, tokens) * widest
+    packed = sum(group_bytes(group, bits) for group in groups)
+    return _RUNTIME_BYTES + max(_group_peak_bytes(group) for group in groups) + 2 * packed + chunk
+
+
 def peak_bytes(spec: ModelSpec, options: QuantizeOptions, tokens: int) -> int:
-    """The process's peak memory."""
-    widest = max(sum(m.out_features for m in g.members) + g.in_features for g in spec.groups if g.name != "lm_head")
-    chunk = 3 * 4 * min(_CHUNK_ROWS, tokens) * (widest + 2 * spec.hidden_size)
-    groups = max(_group_peak_bytes(group, options.bits_of(group.name)) for group in spec.groups)
-    packed = max(
-        sum(group_bytes(group, options.bits_of(group.name)) for group in groups)
-        for groups in (*(layer.groups for layer in spec.layers), (spec.head,))
-    )
-    store = min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
-    embedding = 10 * spec.n_embedding_weights
-    return _RUNTIME_BYTES + store + max(groups + 2 * packed + chunk, embedding)
+    """The process's peak memory: the worst layer or the head, or the embedding's float32 and 16-bit copies."""
+    worst = layer_peak_bytes((spec.head,), options.bits_of(spec.head.name), tokens, is_head=True)
+    for layer in spec.layers:
+        worst = max(worst, layer_peak_bytes(layer.groups, options.residual_bits, tokens))
+    embedding = _RUNTIME_BYTES + 10 * spec.n_embedding_weights
+    return max(worst, embedding) + min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,14 +106,18 @@ def test_missing_file_and_folder(tmp_path: Path, tokenizer: Tokenizer) -> None:
         calibration.from_file(tmp_path, tokenizer, 400)
 
 
-def test_the_model_writes_the_same_text_under_one_seed(quantizable_folder: Path, tokenizer: Tokenizer) -> None:
+def test_the_model_writes_the_same_text_under_one_seed(
+    quantizable_folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twofold.engine.quantize.self_calibration.BATCH", 3)
+    monkeypatch.setattr("twofold.engine.quantize.self_calibration.MAX_ANSWER_TOKENS", 40)
     spec = read_folder_spec(quantizable_folder, name="tiny")
     with open_weights(quantizable_folder) as source:
-        one = written_by_model(source, spec, tokenizer, 600, 1)
-        again = written_by_model(source, spec, tokenizer, 600, 1)
-        other = written_by_model(source, spec, tokenizer, 600, 2)
+        one = written_by_model(source, spec, tokenizer, 300, 1)
+        again = written_by_model(source, spec, tokenizer, 300, 1)
+        other = written_by_model(source, spec, tokenizer, 300, 2)
     assert one == again
-    assert one.n_tokens == 600
+    assert one.n_tokens == 300
     assert other.texts != one.texts
     assert len(prompts()) > 30
 

@@ -1,0 +1,101 @@
+"""The cost sheet: bytes equal to what is written, memory stated in advance and kept, refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.engine.checkpoint.layout import expected_tensors
+from twofold.engine.quantize.cost import check, cost_sheet, flops, measure_rates, peak_bytes, result_bytes
+from twofold.engine.quantize.options import QuantizeOptions
+from twofold.profiles.errors import NotEnoughSpace
+from twofold.profiles.figures import reasoned, unknown
+from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.local import read_folder_spec
+from twofold.profiles.readers.shipped import shipped_spec
+
+ROOT = Path(__file__).parents[2]
+SIZES = {"F16": 2, "F32": 4, "I8": 1, "U8": 1}
+
+
+@pytest.fixture
+def spec(quantizable_folder: Path) -> ModelSpec:
+    return read_folder_spec(quantizable_folder, name="tiny")
+
+
+def _smollm2() -> ModelSpec:
+    found = shipped_spec("HuggingFaceTB/SmolLM2-135M-Instruct")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("bits", [4, 6, 8])
+def test_result_bytes_are_those_of_the_format(bits: int) -> None:
+    spec, options = _smollm2(), QuantizeOptions(residual_bits=bits)
+    config = CheckpointConfig(residual_bits=bits, overrides=options.overrides)
+    exact = 0
+    for layout in expected_tensors(spec, config).values():
+        size = SIZES[layout.dtype]
+        for extent in layout.shape:
+            size *= extent
+        exact += size
+    assert result_bytes(spec, options) == pytest.approx(exact, rel=0.005)
+
+
+def test_rates_are_measured_and_give_a_time(spec: ModelSpec) -> None:
+    rates = measure_rates()
+    assert rates.gemm_gflops.source == "measured"
+    assert rates.gemm_gflops.n is not None
+    assert rates.gemm_gflops.number > 0.1
+    assert rates.step_s > 0
+    sheet = cost_sheet(_smollm2(), reasoned(0, "B", "here"), QuantizeOptions(), 8192, rates)
+    assert sheet.time.source == "reasoned"
+    assert sheet.time.low < sheet.time.number < sheet.time.high
+    tiny = cost_sheet(spec, reasoned(0, "B", "here"), QuantizeOptions(), 8192, rates)
+    assert tiny.time.number < sheet.time.number
+    assert flops(_smollm2(), 16384) > 1.5 * flops(_smollm2(), 8192)
+
+
+def test_unknown_stays_unknown(spec: ModelSpec) -> None:
+    sheet = cost_sheet(spec, unknown("B", "offline"), QuantizeOptions(), 1000)
+    assert not sheet.time.is_known
+    assert not sheet.download.is_known
+    assert "unknown size" in sheet.disk_needed.by
+
+
+def test_short_memory_and_disk_are_refused(tmp_path: Path, spec: ModelSpec) -> None:
+    options = QuantizeOptions()
+    sheet = cost_sheet(spec, reasoned(0, "B", "here"), options, 1000)
+    check(sheet, tmp_path / "a" / "b", 1 << 40)
+    check(sheet, tmp_path, None)
+    with pytest.raises(NotEnoughSpace, match="memory") as caught:
+        check(sheet, tmp_path, 1 << 20)
+    assert caught.value.needed is not None
+    huge = cost_sheet(spec, reasoned(1 << 60, "B", "here"), options, 1000)
+    with pytest.raises(NotEnoughSpace, match="disk") as caught:
+        check(huge, tmp_path, None)
+    assert caught.value.found is not None
+
+
+def test_peak_grows_with_tokens_up_to_the_share_of_ram() -> None:
+    spec, options = _smollm2(), QuantizeOptions()
+    assert peak_bytes(spec, options, 4096) < peak_bytes(spec, options, 16384)
+    assert peak_bytes(spec, options, 1 << 17) == peak_bytes(spec, options, 1 << 18)
+    assert peak_bytes(spec, options, 8192) < 2.5e9
+
+
+@pytest.mark.slow
+def test_a_synthetic_layer_of_gemma_4_keeps_the_stated_peak() -> None:
+    """The benchmark at an eighth of the dimensions: it fails by itself when the peak exceeds what it stated."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "gemma4_layer.py"), "--scale", "8", "--tokens", "128"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["kept"] is True
+    assert document["measured_peak"]["value"] <= document["stated_peak"]["value"]
+    assert [row["group"] for row in document["groups"]] == ["qkv", "o", "gate_up", "down"]
