@@ -71,7 +71,7 @@ def _index(folder: Path) -> dict[str, Any]:
     for path in sorted(folder.glob("*.safetensors")):
         for name, entry in MappedTensors(path).entries.items():
             weight_map[name] = path.name
-            total_size += entry.end - entry.begin
+            total_size += entry.end - entry.start
     return {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(weight_map.items()))}
 
 

@@ -37,7 +37,7 @@ class ByteWindow:
         end = self.offset + n
         if n < 0 or end > self.size:
             raise CorruptFile(
-                f"{self.name} ends early, or is damaged at byte {self.offset}",
+                f"{self.name} ends early: it is truncated, or damaged at byte {self.offset}",
                 found=f"{self.size} bytes",
                 needed=f"at least {end} bytes",
                 hint="get the file again",

@@ -49,7 +49,7 @@ def parse_safetensors_header(window: ByteWindow) -> dict[str, StoredTensor]:
     """Like `read_safetensors_header`, over any window of the whole file."""
     (length,) = struct.unpack("<Q", window.take(8))
     if length > MAX_HEADER_BYTES:
-        raise _damaged(window, f"a header of {length} bytes")
+        raise CorruptFile(f"{window.name} is not a safetensors file", found=f"a header of {length} bytes")
     try:
         header = json.loads(window.take(length))
     except (ValueError, RecursionError) as error:
@@ -60,6 +60,14 @@ def parse_safetensors_header(window: ByteWindow) -> dict[str, StoredTensor]:
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     tensors = {name: _tensor(window, name, entry, data_start) for name, entry in entries.items()}
     _refuse_overlaps(window, tensors)
+    end = max((tensor.end for tensor in tensors.values()), default=data_start)
+    if end > window.size:
+        raise CorruptFile(
+            f"{window.name} is truncated: its tensors end beyond the file",
+            found=f"{window.size} bytes",
+            needed=f"{end} bytes",
+            hint="get the file again",
+        )
     return tensors
 
 
@@ -79,13 +87,6 @@ def _tensor(window: ByteWindow, name: str, entry: Any, data_start: int) -> Store
         raise _damaged(window, f"the shape or span of {name!r} is not made of whole numbers")
     if math.prod(shape) * DTYPE_BITS[dtype] != (high - low) * 8:
         raise _damaged(window, f"{name!r} of shape {shape} and type {dtype} has a span of {high - low} bytes")
-    if data_start + high > window.size:
-        raise CorruptFile(
-            f"{window.name} is truncated: {name!r} ends beyond the file",
-            found=f"{window.size} bytes",
-            needed=f"at least {data_start + high} bytes",
-            hint="get the file again",
-        )
     return StoredTensor(name, dtype, tuple(shape), data_start + low, data_start + high)
 
 
