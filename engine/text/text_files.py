@@ -10,6 +10,7 @@ from typing import Any
 
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.files import write_atomically
+from twofold.profiles.readers.local import read_json_object
 
 COPIED = (
     "tokenizer.json",
@@ -76,17 +77,7 @@ def _dump(document: dict[str, Any]) -> str:
 
 
 def _read_object(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    if file.stat().st_size > MAX_CONFIG_BYTES:
-        raise CorruptFile(f"{file} is too large", found=f"{file.stat().st_size} bytes", needed=f"{MAX_CONFIG_BYTES}")
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise CorruptFile(f"{file} is not valid JSON: {error}", hint="get the file again") from error
-    if not isinstance(value, dict):
-        raise CorruptFile(f"{file} does not hold a JSON object", found=type(value).__name__)
-    return value
+    return read_json_object(file, most_bytes=MAX_CONFIG_BYTES) if file.is_file() else {}
 
 
 def _ids(value: Any) -> list[int]:

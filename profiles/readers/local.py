@@ -18,15 +18,15 @@ MAX_CONFIG_BYTES = 16 << 20
 WEIGHT_COUNT_TOLERANCE = 0.001
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
-    """A JSON object from a small file.
+def read_json_object(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> dict[str, Any]:
+    """A JSON object from a file of at most `most_bytes`.
 
     Raises:
         CorruptFile: too large, not UTF-8, not JSON, or not an object.
     """
     size = path.stat().st_size
-    if size > MAX_CONFIG_BYTES:
-        raise CorruptFile(f"{path.name} is too large", found=f"{size} bytes", needed=f"at most {MAX_CONFIG_BYTES}")
+    if size > most_bytes:
+        raise CorruptFile(f"{path.name} is too large", found=f"{size} bytes", needed=f"at most {most_bytes} bytes")
     return parse_json_object(path.read_bytes(), path.name)
 
 
