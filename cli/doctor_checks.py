@@ -99,15 +99,10 @@ def _present(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if os.environ.get(name) or os.environ.get(name.lower())]
 
 
-def _hub_home() -> Path:
-    """Where the Hub's own library keeps things (its documented variables, without importing it)."""
-    home = os.environ.get("HF_HOME")
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(home) if home else Path(cache) / "huggingface").expanduser()
-
-
 def _has_saved_token() -> bool:
-    path = Path(os.environ.get("HF_TOKEN_PATH") or _hub_home() / "token").expanduser()
+    from twofold.profiles.sources.inventory import hub_home_dir
+
+    path = Path(os.environ.get("HF_TOKEN_PATH") or hub_home_dir() / "token").expanduser()
     try:
         return path.is_file()
     except OSError:
@@ -195,6 +190,7 @@ def check_platform() -> Check:
 
 def _folder_checks() -> list[Check]:
     from twofold.profiles import settings
+    from twofold.profiles.sources.inventory import hub_cache_dir
 
     places = {
         "cache folder": settings.cache_dir(),
@@ -203,8 +199,7 @@ def _folder_checks() -> list[Check]:
         "settings folder": settings.config_file().parent,
     }
     checks = [check_folder(name, place) for name, place in places.items()]
-    hub = Path(os.environ.get("HF_HUB_CACHE") or _hub_home() / "hub").expanduser()
-    return [*checks, check_folder("hub cache", hub, "HF_HOME")]
+    return [*checks, check_folder("hub cache", hub_cache_dir(), "HF_HOME")]
 
 
 def check_settings() -> Check:

@@ -66,10 +66,15 @@ def _hub_cache() -> Iterator[Entry]:
             yield Entry("hub cache", name, path, tree_bytes(path / "blobs"), _last_used(path / "snapshots"))
 
 
+def hub_home_dir() -> Path:
+    """Where the Hub client keeps cache and token, by its own documented variables (without importing it)."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.environ.get("HF_HOME") or cache / "huggingface").expanduser()
+
+
 def hub_cache_dir() -> Path:
-    """Where the Hub client keeps its files, by its own variables."""
-    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
-    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+    """Where the Hub client keeps its files."""
+    return Path(os.environ.get("HF_HUB_CACHE") or hub_home_dir() / "hub").expanduser()
 
 
 def _checkpoints() -> Iterator[Entry]:
