@@ -1,7 +1,8 @@
 """Where the verifier's token stands in the draft's ranking, per draft depth.
 
 For query position p and draft depth d, the draft attends to the verifier's exact K/V at keys j < p − d + 1 and to its
-own K/V at the rest: what its d-th level sees when it drafts behind a verified text. With its own K/V everywhere the draft is a plain 2-bit model.
+own K/V at the rest: what its d-th level sees when it drafts behind a verified text. With its own K/V everywhere the
+draft is a plain 2-bit model.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def mixed_attention(
     values.
 
     Shapes: q [n, heads, dim]; each K, V [n, kv_heads, dim]. Returns [n, heads, dim]. Both halves are scored and the
-    key's half is chosen per (query, key), which is the same as one softmax over both with the other half masked, without doubling it.
+    key's half is chosen per (query, key): as if they were concatenated and masked, without doubling the softmax.
     """
     n, n_heads, _ = q.shape
     repeat = n_heads // exact[0].shape[1]
