@@ -102,6 +102,8 @@ class Sink:
         """A progress display with what is left; silent where the stream is not a terminal."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+        from twofold.profiles.settings import get_settings
+
         return Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -110,7 +112,7 @@ class Sink:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=self.console,
-            disable=not self.stream.isatty() or bool(os.environ.get("TWOFOLD_NO_PROGRESS")),
+            disable=not self.stream.isatty() or get_settings().no_progress,
         )
 
 
@@ -130,13 +132,15 @@ def print_json(document: Any) -> None:
 
 
 def confirm(question: str, *, assume_yes: bool, hint: str) -> None:
-    """Ask before something long or destructive.
+    """Ask before something long or destructive; not with `assume_yes`, nor under the setting `yes`.
 
     Raises:
         InvalidOption: when nobody can answer (no terminal), naming the option to pass.
         TwofoldError: when the answer is no.
     """
-    if assume_yes:
+    from twofold.profiles.settings import get_settings
+
+    if assume_yes or get_settings().yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidOption(

@@ -1,0 +1,143 @@
+"""`twofold bench`: the whole command on a small model, and what it reasons from measured ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twofold.cli.bench import parse_widths
+from twofold.cli.bench_facts import measured_ranks, provenance, tree_figure
+from twofold.kernels.cpu import missing_reason
+from twofold.profiles.errors import InvalidOption
+from twofold.profiles.figures import measured
+
+TINY = Path(__file__).parent / "repl" / "tiny_model.py"
+QUICK = ("--tokens", "6", "--prompt-tokens", "16", "--repeats", "1", "--widths", "1,3")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = importlib.util.spec_from_file_location("tiny_model", TINY)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folder: Path = module.write_model(tmp_path_factory.mktemp("bench") / "tiny")
+    return folder
+
+
+def _bench(checkpoint: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(TINY), str(checkpoint), "bench", str(checkpoint), *arguments]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, dict) and {"value", "unit", "source", "by"} <= set(value)
+
+
+def test_json_holds_every_figure_with_its_source(checkpoint: Path) -> None:
+    done = _bench(checkpoint, *QUICK, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {"schema_version", "machine", "commit", "model", "plan", "passes", "self_check"} <= set(found)
+    for name in ("decode_tok_s", "plain_decode_tok_s", "prefill_tok_s", "pp16", "tg6"):
+        assert _is_figure(found[name]) and found[name]["value"] > 0 and found[name]["n"] == 1
+    assert found["pp16"] == found["prefill_tok_s"] and found["tg6"] == found["plain_decode_tok_s"]
+    assert set(found["by_text"]) == {"prose", "code"}
+    checks = found["tokens_per_check"]
+    assert checks["chosen"]["value"] == 1 and 1 <= checks["chain_4"]["value"] <= 5
+    assert checks["tree_16"]["source"] == "unknown" and "twofold eval" in checks["tree_16"]["by"]
+    assert [(one["rows"], one["residual"]) for one in found["passes"]] == [(1, True), (1, False), (3, True), (3, False)]
+    assert all(one["latency_us"]["source"] == "measured" for one in found["passes"])
+    assert found["machine"]["isa"] == "naive" and _is_figure(found["machine"]["cpu"])
+
+
+def test_a_person_sees_the_usual_names_and_where_it_was_measured(checkpoint: Path) -> None:
+    done = _bench(checkpoint, *QUICK)
+    assert done.returncode == 0, done.stderr
+    for text in ("pp16", "tg6", "tokens per check", "chain of 4", "measured on", "commit", "kernels naive"):
+        assert text in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
+def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Path) -> None:
+    done = _bench(checkpoint, "--kernels", "--repeats", "1", "--widths", "1", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert _is_figure(found["read_gb_s"])
+    assert {one["group"] for one in found["kernels"]} >= {"self_attn.qkv", "lm_head"}
+    assert all(one["gb_s"]["value"] > 0 for one in found["kernels"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (("--tokens", "0"), 2, "--tokens"),
+        (("--tokens", "5000"), 2, "context is too short"),
+        (("--prompt-tokens", "600"), 2, "context is too short"),
+        (("--widths", "1,x"), 2, "--widths"),
+        (("--repeats", "-1"), 2, "--repeats"),
+        (("--format", "yaml"), 2, "--format"),
+    ],
+)
+def test_bad_options_are_explained(checkpoint: Path, arguments: tuple[str, ...], code: int, text: str) -> None:
+    done = _bench(checkpoint, *arguments)
+    assert done.returncode == code
+    assert text in done.stderr and "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_widths_are_whole_numbers() -> None:
+    assert parse_widths("1,2, 16") == (1, 2, 16)
+    for wrong in ("", "1,,2", "two", "1.5"):
+        with pytest.raises(InvalidOption):
+            parse_widths(wrong)
+
+
+def _measured(*depths: list[float]) -> dict[str, Any]:
+    return {"eval": {"tokens": 1000, "draft": {"rank_frequencies": list(depths)}}}
+
+
+CHAIN = measured(3.0, "tokens", "here")
+
+
+def test_a_tree_is_reasoned_from_the_checkpoints_own_ranks() -> None:
+    # Only rank 0 ever holds: the tree is the chain of 16 nodes, 1 + 0.5 + 0.5·0.25 + 0.5·0.25² + …
+    figure = tree_figure(_measured([0.5, 0.0], [0.25, 0.0]), CHAIN)
+    assert figure.number == pytest.approx(1 + 0.5 / 0.75, rel=1e-3)
+    assert figure.source == "reasoned" and figure.low is not None and figure.high is not None
+    assert figure.low < figure.number < figure.high
+
+
+def test_the_range_is_how_far_the_formula_was_off_for_the_chain() -> None:
+    ranks = _measured([0.8, 0.1], [0.8, 0.1], [0.8, 0.1], [0.8, 0.1])
+    chain = 1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4
+    exact = tree_figure(ranks, measured(chain, "tokens", "here"))
+    off = tree_figure(ranks, measured(chain / 1.3, "tokens", "here"))
+    assert exact.low == pytest.approx(exact.number * 0.95, rel=1e-3)
+    assert off.low == pytest.approx(exact.number * 0.7, rel=1e-3)
+    # 16 nodes hold the chain of 4 and more
+    assert exact.number > chain
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"eval": {}}, {"eval": None}, _measured(), _measured([]), _measured([2.0]), _measured(["x"])],  # type: ignore[list-item]
+)
+def test_ranks_that_nobody_measured_are_unknown(wrong: dict[str, Any]) -> None:
+    assert measured_ranks(wrong) is None
+    assert tree_figure(wrong, CHAIN).source == "unknown"
+
+
+def test_provenance_is_one_line_also_where_facts_are_missing() -> None:
+    nothing = {"value": None}
+    line = provenance({"cpu": nothing, "physical_cores": nothing, "isa": "avx2", "threads": 1}, "abc1234")
+    assert line == "measured on unknown processor, unknown cores; kernels avx2, 1 thread; commit abc1234"
