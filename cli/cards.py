@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ def cards(
     text: Annotated[
         str | None, typer.Argument(metavar="[TEXT]", help="Only cards that this name can mean, such as 4090.")
     ] = None,
-    output_format: Annotated[
-        Literal["human", "json"], typer.Option("--format", help="A table, or one JSON document.")
-    ] = "human",
+    output_format: FormatOption = "human",
 ) -> None:
     """List the known graphics cards: memory, bandwidth, PCIe, each with its source."""
     from twofold.profiles.card_names import candidates

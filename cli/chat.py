@@ -29,7 +29,9 @@ from twofold.cli.model_options import (
 
 
 def chat(
-    model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file or alias.")] = DEFAULT_MODEL,
+    model: Annotated[
+        str | None, typer.Argument(help=f"Hub id, folder, .gguf file or alias. Without: {DEFAULT_MODEL}, or as set.")
+    ] = None,
     plan: PlanOption = None,
     ctx: CtxOption = None,
     residual_bits: ResidualBitsOption = None,
@@ -53,7 +55,10 @@ def chat(
     """Chat with a model. The first start fetches and quantises it; piped lines are answered one by one."""
     from twofold.cli.launch_options import LaunchOptions, parse_context
     from twofold.cli.model_options import SamplingOptions
+    from twofold.profiles.settings import get_settings
 
+    settings = get_settings()
+    model = model or settings.default_model
     options = LaunchOptions(
         model=model,
         ctx=parse_context(ctx),
@@ -67,7 +72,7 @@ def chat(
     )
     sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
 
-    from twofold.cli.launch import launch
+    from twofold.cli.launch import launch, open_session
 
     launched = launch(options)
     if launched is None:
@@ -77,26 +82,15 @@ def chat(
     from twofold.cli.repl.reader import make_reader
     from twofold.cli.repl.screen import make_screen
     from twofold.cli.repl.status import header
-    from twofold.engine.session import Session
 
-    session = Session(
-        launched.engine,
-        launched.tokenizer,
-        launched.template,
-        sampling.params(launched.tokenizer),
-        system=system,
-        max_tokens=max_tokens,
-        stop_strings=stop or (),
-    )
+    session = open_session(launched, sampling, system=system, max_tokens=max_tokens, stop=stop)
     err().line(header(launched.plan), style="bold")
-    if launched.template.notice is not None:
-        err().warning(launched.template.notice)
-    reader = make_reader(keep_history=not no_history)
+    reader = make_reader(keep_history=settings.history and not no_history)
     if reader.is_interactive:
         if model == DEFAULT_MODEL:
             _introduce(model)
         err().line("/help lists the commands, Ctrl-D leaves", style="dim")
-    converse(session, reader, make_screen(plain=plain))
+    converse(session, reader, make_screen(plain=plain or settings.plain))
 
 
 def _introduce(model: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _show_raw() -> None:
 
 
 def doctor(
-    output_format: Annotated[Literal["human", "json"], typer.Option("--format", help="A list, or JSON.")] = "human",
+    output_format: FormatOption = "human",
     raw: Annotated[
         bool, typer.Option("--raw", help="Print what the kernel and the driver say, redacted, for a bug report.")
     ] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.model_options import CalibrationOption, ResidualBitsOption, ThreadsOption, YesOption
 
 if TYPE_CHECKING:
@@ -32,12 +33,9 @@ def eval(
     depths: Annotated[int, typer.Option(min=1, max=MAX_DEPTHS, help="Draft depths with the verifier's exact KV.")] = 4,
     threads: ThreadsOption = None,
     yes: YesOption = False,
-    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+    output: FormatOption = "human",
 ) -> None:
     """Measure KL and top-1 mismatch against the source weights, and the draft's recall, on text never calibrated on."""
-    from twofold.cli.fit_options import check_format
-
-    check_format(output)
     from twofold.cli.launch import launch
     from twofold.cli.launch_options import LaunchOptions
 

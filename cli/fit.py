@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
+
 if TYPE_CHECKING:
     from twofold.planner.machine import MachineBudget
     from twofold.planner.report import FitReport
@@ -31,15 +33,14 @@ def fit(
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
     residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
-    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+    output: FormatOption = "human",
 ) -> None:
     """Say whether a model fits a machine, how fast it would be, and what else would serve.
 
     Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
     """
-    from twofold.cli.fit_options import build_machine, build_request, check_format
+    from twofold.cli.fit_options import build_machine, build_request
 
-    check_format(output)
     request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
     machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
     if model is None:

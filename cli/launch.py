@@ -6,6 +6,7 @@ takes long is announced by the cost sheet.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,9 @@ from twofold.cli.launch_options import LaunchOptions
 from twofold.profiles.errors import EngineUnavailable
 
 if TYPE_CHECKING:
+    from twofold.cli.model_options import SamplingOptions
     from twofold.engine.engine import Engine
+    from twofold.engine.session import Session
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.plan import Plan
     from twofold.profiles.model_spec import ModelSpec
@@ -149,3 +152,30 @@ def launch(options: LaunchOptions) -> Launched | None:
     )
     tokenizer = Tokenizer.from_folder(path)
     return Launched(Engine.load(path, plan), tokenizer, ChatTemplate.from_tokenizer(tokenizer), plan, spec, path)
+
+
+def open_session(
+    launched: Launched,
+    sampling: SamplingOptions,
+    *,
+    system: str | None,
+    max_tokens: int | None,
+    stop: Sequence[str] | None,
+    raw: bool = False,
+) -> Session:
+    """A conversation with the model, the model's own sampling defaults under the person's options."""
+    from twofold.cli.output import err
+    from twofold.engine.session import Session
+
+    if launched.template.notice is not None and not raw:
+        err().warning(launched.template.notice)
+    return Session(
+        launched.engine,
+        launched.tokenizer,
+        launched.template,
+        sampling.params(launched.tokenizer),
+        system=system,
+        max_tokens=max_tokens,
+        stop_strings=stop or (),
+        raw=raw,
+    )

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.profiles.errors import InvalidOption
-from twofold.profiles.preferences import KV_TYPES, BadValue, tokens
-
-DEFAULT_MODEL = "smollm2"
+from twofold.profiles.preferences import DEFAULT_MODEL, KV_TYPES, BadValue, tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.output import confirm, err, out, print_json
 
 if TYPE_CHECKING:
@@ -17,14 +18,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="What is kept on this disk: list, fetch, remove, clean up.")
 
-Format = Annotated[Literal["human", "json"], typer.Option("--format", help="A table, or one JSON document.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 COLUMNS = ("name", "kind", "size", "residual", "KL", "last used", "")
 
 
 @app.command("ls")
-def ls(output_format: Format = "human") -> None:
+def ls(output_format: FormatOption = "human") -> None:
     """List fetched models and quantised checkpoints."""
     from twofold.profiles.sources.aliases import ALIASES
     from twofold.profiles.sources.inventory import kept
@@ -43,7 +43,7 @@ def ls(output_format: Format = "human") -> None:
 
 
 @app.command("list", hidden=True)
-def list_(output_format: Format = "human") -> None:
+def list_(output_format: FormatOption = "human") -> None:
     """The same as `ls`."""
     ls(output_format)
 
@@ -53,7 +53,7 @@ def pull(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An alias or a Hub id (org/name[@revision]).")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the cost and stop.")] = False,
     yes: Yes = False,
-    output_format: Format = "human",
+    output_format: FormatOption = "human",
 ) -> None:
     """Fetch a model's files, after saying what that costs."""
     from twofold.profiles.sources import download_bytes, identify, resolve

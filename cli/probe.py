@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ def _keep(profile: HardwareProfile) -> None:
 
 
 def probe(
-    output_format: Annotated[
-        Literal["human", "json"], typer.Option("--format", help="A table, or the profile as JSON.")
-    ] = "human",
+    output_format: FormatOption = "human",
     bandwidth: Annotated[
         bool,
         typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s)."),

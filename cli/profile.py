@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Export, import, show and list machine profiles.")
 
-Format = Annotated[Literal["human", "json"], typer.Option("--format", help="A table, or one JSON document.")]
 Bandwidth = Annotated[
     bool, typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s).")
 ]
@@ -104,7 +104,7 @@ def _write_stdout(data: bytes) -> None:
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A profile; - is standard input.")],
     name: Annotated[str | None, typer.Option("--name", help="The name to keep it under.")] = None,
-    output_format: Format = "human",
+    output_format: FormatOption = "human",
 ) -> None:
     """Check somebody's profile and keep it for planning (`twofold fit --profile NAME`)."""
     from twofold.profiles.importing import read_profile
@@ -123,7 +123,7 @@ def show(
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME|FILE]", help="Default: this machine, as last probed.")
     ] = None,
-    output_format: Format = "human",
+    output_format: FormatOption = "human",
 ) -> None:
     """Show a profile, each value with where it comes from."""
     from twofold.profiles.export import document_of
@@ -179,7 +179,7 @@ def _entry(stored: Stored) -> dict[str, object]:
     }
 
 
-def list_(output_format: Format = "human") -> None:
+def list_(output_format: FormatOption = "human") -> None:
     """List the stored profiles."""
     from twofold.profiles.store import stored_profiles
     from twofold.profiles.text import one_line

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.model_options import (
     CalibrationOption,
     CtxOption,
@@ -28,7 +29,7 @@ from twofold.cli.model_options import (
 )
 
 if TYPE_CHECKING:
-    from twofold.engine.session import Session
+    from twofold.engine.session import Piece, Session
 
 SCHEMA_VERSION = 1
 MAX_PROMPT_BYTES = 64 << 20
@@ -53,7 +54,7 @@ def run(
     max_tokens: MaxTokensOption = None,
     stop: StopOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.")] = False,
-    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+    output: FormatOption = "human",
     yes: YesOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -62,8 +63,6 @@ def run(
     from twofold.cli.model_options import SamplingOptions
     from twofold.profiles.errors import InvalidOption
 
-    if output not in ("human", "json"):
-        raise InvalidOption("--format is not known", found=output, needed="human or json", hint="--format json")
     if raw and system is not None:
         raise InvalidOption("--raw has no system prompt", hint="leave out --system, or write it into the prompt")
     text = read_prompt(prompt)
@@ -80,26 +79,12 @@ def run(
     )
     sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
 
-    from twofold.cli.launch import launch
+    from twofold.cli.launch import launch, open_session
 
     launched = launch(options)
     if launched is None:
         return
-    from twofold.cli.output import err
-    from twofold.engine.session import Session
-
-    session = Session(
-        launched.engine,
-        launched.tokenizer,
-        launched.template,
-        sampling.params(launched.tokenizer),
-        system=system,
-        max_tokens=max_tokens,
-        stop_strings=stop or (),
-        raw=raw,
-    )
-    if launched.template.notice is not None and not raw:
-        err().warning(launched.template.notice)
+    session = open_session(launched, sampling, system=system, max_tokens=max_tokens, stop=stop, raw=raw)
     answer_once(session, text, output)
 
 
@@ -154,7 +139,7 @@ class Collected:
     def __init__(self) -> None:
         self.texts = {"answer": "", "thinking": "", "notice": ""}
 
-    def show(self, piece: Any) -> None:
+    def show(self, piece: Piece) -> None:
         self.texts[piece.kind] += piece.text
 
     def end(self) -> None:

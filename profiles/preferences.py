@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+DEFAULT_MODEL = "smollm2"
 KV_TYPES = ("f16", "q8_0", "q4_0")
 QUALITY_CLASSES = ("q8", "q6", "q4")
 MAX_CONTEXT_TOKENS = 1 << 28
@@ -106,16 +107,16 @@ def quality(value: Any) -> str | float:
 
 
 KEYS = (
-    Key("default_model", "smollm2", "the model that `chat` opens without an argument", _text),
+    Key("default_model", DEFAULT_MODEL, "the model that `chat` opens without an argument", _text),
     Key("ctx", None, "context in tokens", tokens),
     Key("kv", None, "type of the KV cache", _choice(*KV_TYPES)),
     Key("min_quality", None, "the quality floor of a plan", quality),
     Key("margin_mib", 512, "memory left free per device", _whole(0, 1 << 20)),
     Key("threads", None, "processor threads", _whole(1, 4096)),
     Key("yes", False, "answer every question with yes", _flag),
-    Key("offline", False, "never use the network", _flag),
+    Key("offline", False, "fetch nothing; use what is on this disk", _flag),
     Key("history", True, "keep the history of chat inputs", _flag),
-    Key("plain", False, "plain text: no colours, boxes or Markdown", _flag),
+    Key("plain", False, "answers of `chat` as raw text, without Markdown", _flag),
     Key("no_progress", False, "no progress bars", _flag),
 )
 

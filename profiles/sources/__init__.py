@@ -6,10 +6,9 @@ metadata (header bytes at most); `fetch` brings the weights.
 
 from __future__ import annotations
 
-from twofold.profiles.sources.aliases import DEFAULT_MODEL
 from twofold.profiles.sources.fetch import Progress, download_bytes, fetch
 from twofold.profiles.sources.model_ref import ModelRef
 from twofold.profiles.sources.resolve import resolve
 from twofold.profiles.sources.spec import identify, read_spec
 
-__all__ = ["DEFAULT_MODEL", "ModelRef", "Progress", "download_bytes", "fetch", "identify", "read_spec", "resolve"]
+__all__ = ["ModelRef", "Progress", "download_bytes", "fetch", "identify", "read_spec", "resolve"]

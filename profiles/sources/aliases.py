@@ -39,4 +39,3 @@ SMOLLM2 = WheelModel(
 )
 
 ALIASES = {SMOLLM2.alias: SMOLLM2}
-DEFAULT_MODEL = SMOLLM2.alias

@@ -64,7 +64,7 @@ def test_raw_continues_the_text_itself(command_line: CommandLine, capfd: pytest.
         ((" \n",), b"", "the prompt is empty"),
         (("-",), b"", "the prompt is empty"),
         (("-",), b"\xff\xfeabc", "not UTF-8"),
-        (("x", "--format", "xml"), b"", "--format is not known"),
+        (("x", "--format", "xml"), b"", "--format"),
         (("x", "--raw", "--system", "y"), b"", "--raw has no system prompt"),
         (("x", "--temp", "-1"), b"", "temperature is not valid"),
         (("x", "--temp", "nan"), b"", "temperature is not valid"),
