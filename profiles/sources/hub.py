@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.profiles.errors import ModelNotFound
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.local import is_own_checkpoint, read_json_object
-from twofold.profiles.sources.hub_errors import explained
+from twofold.profiles.sources.hub_errors import explained, refuse_offline
 from twofold.profiles.sources.model_ref import ModelRef
 
 if TYPE_CHECKING:
@@ -45,11 +45,12 @@ def repo_files(ref: ModelRef) -> RepoFiles:
     """List the files of a Hub model: one request.
 
     Raises:
-        ModelNotFound: missing, gated, or not reachable, with what to do.
+        ModelNotFound: missing, gated, not reachable or not to be asked, with what to do.
     """
     from huggingface_hub import HfApi
 
     assert ref.repo is not None
+    refuse_offline(ref.repo)
     with explained(ref.repo, ref.revision):
         info = HfApi(endpoint=endpoint()).model_info(
             ref.repo, revision=ref.revision, files_metadata=True, timeout=TIMEOUT_SECONDS

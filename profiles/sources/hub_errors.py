@@ -1,4 +1,4 @@
-"""The Hub client's exceptions as messages to act on."""
+"""Why the Hub is not asked, and the Hub client's exceptions, as messages to act on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,20 @@ import contextlib
 from collections.abc import Iterator
 
 from twofold.profiles.errors import ModelNotFound
+from twofold.profiles.settings import get_settings
+
+
+def refuse_offline(what: str) -> None:
+    """Stop before the network is asked for `what`, where the setting `offline` says so.
+
+    Raises:
+        ModelNotFound: naming the setting.
+    """
+    if get_settings().offline:
+        raise ModelNotFound(
+            f"{what} cannot be fetched: twofold is set to stay offline",
+            hint="TWOFOLD_OFFLINE=0, or set offline = false in the settings (twofold doctor says where they are)",
+        )
 
 
 @contextlib.contextmanager

