@@ -1,8 +1,203 @@
-"""`twofold bench`."""
+"""`twofold bench`: how fast a model is here; figures as medians with their spread, refused where results are wrong."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
 
-def bench() -> None:
-    """Not written yet."""
-    raise SystemExit(1)
+import typer
+
+from twofold.cli.model_options import PlanOption, ResidualBitsOption, ThreadsOption, YesOption
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from twofold.cli.launch import Launched
+    from twofold.engine.bench.report import BenchOptions
+
+SCHEMA_VERSION = 1
+
+
+def bench(
+    model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file, checkpoint or alias.")],
+    tokens: Annotated[int, typer.Option("--tokens", help="Length of each answer (tg).")] = 128,
+    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", help="Length of the timed prompt (pp).")] = 512,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Rounds of each measurement; else until the noise is small.")
+    ] = None,
+    widths: Annotated[str, typer.Option("--widths", metavar="ROWS", help="Passes to time, by rows.")] = "1,2,4,8,16",
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Time the split Linears alone, in GB/s of weights read.")
+    ] = False,
+    plan: PlanOption = None,
+    residual_bits: ResidualBitsOption = None,
+    threads: ThreadsOption = None,
+    yes: YesOption = False,
+    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+) -> None:
+    """Time prompts (pp), answers (tg) and passes, on real chat text; checks the results first."""
+    from twofold.cli.fit_options import check_format
+
+    check_format(output)
+    from twofold.cli.launch_options import LaunchOptions
+    from twofold.engine.bench.report import BenchOptions
+
+    options = BenchOptions(tokens, prompt_tokens, parse_widths(widths), repeats)
+    wanted = LaunchOptions(model=model, residual_bits=residual_bits, threads=threads, plan_path=plan, assume_yes=yes)
+
+    from twofold.cli.launch import launch
+
+    launched = launch(wanted)
+    if launched is None:
+        return
+    if kernels:
+        bench_kernels(launched, options, output)
+    else:
+        bench_model(launched, options, output)
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, float], None]]:
+    """A progress display, one line for each stage; a stage is over when the next one begins."""
+    from twofold.cli.output import err
+
+    with err().progress() as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def tell(stage: str, share: float) -> None:
+            if stage not in tasks:
+                for task in tasks.values():
+                    bar.update(task, completed=1)
+                tasks[stage] = bar.add_task(stage, total=1)
+            bar.update(tasks[stage], completed=share)
+
+        yield tell
+
+
+def parse_widths(text: str) -> tuple[int, ...]:
+    """`1,2,4` as numbers.
+
+    Raises:
+        InvalidOption: something that is not a whole number.
+    """
+    from twofold.profiles.errors import InvalidOption
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidOption(
+            "--widths is not a list of row counts", found=repr(text), needed="like 1,2,4,8,16", hint="--widths 1,4,16"
+        ) from None
+
+
+def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
+    """Time the model as a whole and print the result.
+
+    Raises:
+        EngineFailed: results are wrong, so there is no speed. InvalidOption: the context is too short.
+    """
+    from twofold.cli.bench_facts import provenance, tree_figure
+    from twofold.cli.bench_view import show_report
+    from twofold.cli.output import print_json
+    from twofold.engine.bench.report import run_bench
+    from twofold.engine.engine import Engine
+    from twofold.planner.plan import Plan
+
+    kernels = launched.engine.backend.name
+
+    def load(plan: Plan) -> Engine:
+        return Engine.load(launched.checkpoint_path, plan, kernels=kernels)
+
+    with stages() as tell:
+        report = run_bench(
+            launched.checkpoint_path,
+            launched.plan,
+            launched.tokenizer,
+            launched.template,
+            options,
+            load,
+            tell,
+        )
+    tree = tree_figure(launched.engine.config.measured, report.per_check["chain_4"])
+    about = document_head(launched)
+    if output == "json":
+        found = report.to_json()
+        found["tokens_per_check"]["tree_16"] = tree.to_json()
+        print_json(about | found)
+        return
+    show_report(report, tree, _title(launched), provenance(about["machine"], about["commit"]))
+
+
+def bench_kernels(launched: Launched, options: BenchOptions, output: str) -> None:
+    """Time the split Linears of every shape on every instruction set of this machine.
+
+    Raises:
+        EngineUnavailable: without the native kernels. EngineFailed: results are wrong.
+    """
+    from twofold.cli.bench_facts import provenance
+    from twofold.cli.bench_view import show_kernels
+    from twofold.cli.output import print_json
+    from twofold.engine.bench.kernels import time_kernels
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.kernels.cpu import missing_reason, native
+    from twofold.probes.bandwidth import measure_ram
+    from twofold.probes.cpu import read_cpu
+    from twofold.probes.memory import read_memory
+    from twofold.profiles.errors import EngineUnavailable
+
+    if (reason := missing_reason()) is not None:
+        raise EngineUnavailable(f"there are no native kernels to time: {reason}", hint="twofold doctor")
+
+    threads = launched.plan.threads
+    with stages() as tell:
+        ram = measure_ram(read_memory(), read_cpu(), lambda what: tell(what, 0))
+        bandwidth = ram.read_gb_s_one_thread if threads == 1 else ram.read_gb_s_all_cores
+        times, check = time_kernels(
+            Checkpoint.open(launched.checkpoint_path),
+            native().available_tiers(),
+            threads,
+            options.widths,
+            options.repeats,
+            tell,
+        )
+    about = document_head(launched)
+    if output == "json":
+        print_json(
+            about
+            | {
+                "read_gb_s": bandwidth.to_json(),
+                "kernels": [one.to_json() for one in times],
+                "self_check": check.to_json(),
+            }
+        )
+        return
+    show_kernels(times, bandwidth, _title(launched), provenance(about["machine"], about["commit"]))
+
+
+def document_head(launched: Launched) -> dict[str, Any]:
+    """What every result states first: schema, machine, commit, model, plan."""
+    from twofold.cli.bench_facts import machine_facts
+    from twofold.cli.version import commit
+    from twofold.probes.cpu import read_cpu
+    from twofold.probes.memory import read_memory
+
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "machine": machine_facts(read_cpu(), read_memory(), _isa(launched), launched.plan.threads),
+        "commit": commit(),
+        "model": launched.plan.model,
+        "plan": launched.plan.model_dump(mode="json"),
+    }
+
+
+def _isa(launched: Launched) -> str:
+    """The tier that ran, or `naive`."""
+    from twofold.kernels.cpu import native
+
+    return str(native().isa()) if launched.engine.backend.name == "cpu" else "naive"
+
+
+def _title(launched: Launched) -> str:
+    plan = launched.plan
+    return f"{plan.model}: {plan.residual_bits}-bit residual, KV {plan.k_type}"

@@ -1,4 +1,4 @@
-"""The benchmark on real (random) checkpoints: checks before speeds, drafts that keep the text, passes that commit nothing."""
+"""The benchmark on random checkpoints: checks before speeds, drafts keep the text, passes commit nothing."""
 
 from __future__ import annotations
 

@@ -1,0 +1,94 @@
+"""How `bench` shows its results to a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twofold.cli.output import out
+from twofold.profiles.figures import Figure
+
+if TYPE_CHECKING:
+    from twofold.engine.bench.kernels import KernelTime
+    from twofold.engine.bench.report import BenchReport
+
+
+def spread(figure: Figure, unit: float = 1.0) -> str:
+    """`123 ± 4`: the median and half of the interquartile range, in units of `unit`."""
+    if not figure.is_known:
+        return "unknown"
+    return f"{figure.number / unit:.4g} ± {(figure.spread or 0) / 2 / unit:.2g}"
+
+
+def show_report(report: BenchReport, tree: Figure, title: str, line: str) -> None:
+    """Speeds as llama-bench names them, tokens per check, passes, and one line of provenance."""
+    sink, options = out(), report.options
+    names = {
+        "prefill_tok_s": f"pp{options.prompt_tokens}",
+        "plain_decode_tok_s": f"tg{options.tokens} (no drafts)",
+        "decode_tok_s": f"tg{options.tokens} ({report.drafts})",
+    }
+    both, by_text = report.figures(), report.figures_by_text()
+    rows = [
+        [
+            shown,
+            spread(both[name]),
+            *(spread(by_text[kind][name]) for kind in by_text),
+            str(both[name].n),
+        ]
+        for name, shown in names.items()
+        if name != "decode_tok_s" or report.decode is not report.plain
+    ]
+    sink.table(title, ["test", "tok/s", *(f"on {kind}" for kind in by_text), "n"], rows)
+    if report.decode is report.plain:
+        sink.line("the plan drafts nothing: its speed is the plain one")
+    chain = {"chosen": f"plan ({report.drafts})", "chain_4": "chain of 4"}
+    checks = [
+        [
+            chain[name],
+            f"{figure.number:.3f}",
+            *(f"{report.per_check_by_text[kind][name].number:.3f}" for kind in by_text),
+            f"measured, {figure.n} checks",
+        ]
+        for name, figure in report.per_check.items()
+    ]
+    checks.append(_tree_row(tree, len(by_text)))
+    sink.table("tokens per check", ["drafts", "all", *(f"on {kind}" for kind in by_text), "source"], checks)
+    sink.table("passes", ["rows", "verify (ms)", "draft (ms)"], _pass_rows(report))
+    sink.line(report.passes[0].latency_us.by)
+    sink.line(line)
+
+
+def _tree_row(tree: Figure, n_kinds: int) -> list[str]:
+    if not tree.is_known:
+        return ["tree of 16", "unknown", *[""] * n_kinds, tree.by]
+    return ["tree of 16", f"{tree.number:.3f}", *[""] * n_kinds, f"reasoned, {tree.low:.2f} to {tree.high:.2f}"]
+
+
+def _pass_rows(report: BenchReport) -> list[list[str]]:
+    found = {(one.rows, one.residual): spread(one.latency_us, 1000) for one in report.passes}
+    return [[str(width), found[width, True], found[width, False]] for width in report.options.widths]
+
+
+def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str, line: str) -> None:
+    """GB/s of weights read, beside what this machine's memory gave in the same run."""
+    limit = bandwidth.number if bandwidth.is_known else None
+    rows: list[list[Any]] = []
+    for one in times:
+        share = f"{100 * one.gb_s.number / limit:.0f} %" if limit else "unknown"
+        rows.append(
+            [
+                one.group,
+                f"{one.out_features} x {one.in_features}",
+                str(one.rows),
+                "base + residual" if one.residual else "base",
+                one.isa,
+                spread(one.latency_us),
+                spread(one.gb_s),
+                share,
+            ]
+        )
+    columns = ["Linear", "shape", "rows", "weights", "kernels", "us", "GB/s", "of read bandwidth"]
+    out().table(title, columns, rows)
+    shown = f"{spread(bandwidth)} GB/s ({bandwidth.by})" if limit else f"unknown ({bandwidth.by})"
+    out().line(f"memory read bandwidth: {shown}")
+    out().line(line)
