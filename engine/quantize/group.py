@@ -18,6 +18,14 @@ from twofold.profiles.model_spec import LinearGroup
 
 GROUP_SIZE = 128
 
+BASE_DAMPING, RESIDUAL_DAMPING = 0.1, 0.03
+"""Part of the mean diagonal added to the Hessians, where the recipe has 0.01 with more tokens.
+
+Feedback that is fitted to few tokens overfits, and the base's is large. On held-out text (SmolLM2, 8192 tokens, layers
+1 and 8) 0.1 against 0.01 for the base: its output error changes by +2 % to −15 %, the verifier's by −3 % to −15 %; 1.0
+makes the base worse again. For the residual 0.03 against 0.01: −2 %.
+"""
+
 FillHessian = Callable[[Hessian, Rotation], None]
 """Adds every calibration row of the group's input, rotated, to a Hessian."""
 
@@ -96,7 +104,7 @@ def quantize_group(
 
     hessian = Hessian(group.in_features, device)
     fill_base(hessian, rotations.input)
-    base = round_base(turned, hessian.factor(), levels, GROUP_SIZE)
+    base = round_base(turned, hessian.factor(BASE_DAMPING), levels, GROUP_SIZE)
     base_error = float(base.error.square().mean()) / max(energy, 1e-30)
     if on_base is not None:
         left = unrotated(group, base.error, rotations)
@@ -105,6 +113,6 @@ def quantize_group(
 
     hessian = Hessian(group.in_features, device)
     fill_residual(hessian, rotations.input)
-    residual = round_residual(base.error, hessian.factor(), bits, GROUP_SIZE)
+    residual = round_residual(base.error, hessian.factor(RESIDUAL_DAMPING), bits, GROUP_SIZE)
     residual_error = float(residual.error.square().mean()) / max(energy, 1e-30)
     return QuantizedGroup(base, residual.codes, residual.scales, base_error, residual_error)

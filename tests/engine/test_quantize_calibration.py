@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from twofold.engine.quantize import calibration
-from twofold.engine.quantize.calibration import HELD_OUT_ROWS, MAX_TEXT_TOKENS, shipped_rows, take
+from twofold.engine.quantize.calibration import HELD_OUT_ROWS, MAX_TEXT_TOKENS, shipped_rows, take, take_evenly
 from twofold.engine.quantize.cost import Rates
 from twofold.engine.quantize.request import choose
 from twofold.engine.quantize.self_calibration import prompts, written_by_model
@@ -97,6 +97,13 @@ def test_unusable_files(
         calibration.from_file(path, tokenizer, 400)
     if found is not None:
         assert found in str(caught.value.found)
+
+
+@pytest.mark.parametrize(("n_tokens", "lengths"), [(3, [1, 1, 1]), (12, [3, 5, 4]), (18, [3, 8, 7]), (99, [3, 8, 20])])
+def test_take_evenly_shares_between_texts(n_tokens: int, lengths: list[int]) -> None:
+    texts = [[1] * 3, [2] * 8, [3] * 20]
+    assert [len(text) for text in take_evenly(texts, n_tokens)] == lengths
+    assert take_evenly([], 5) == ()
 
 
 def test_missing_file_and_folder(tmp_path: Path, tokenizer: Tokenizer) -> None:
