@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ from twofold.profiles.errors import ContextFull, EngineFailed
 F32 = NDArray[np.float32]
 Progress = Callable[[int, int], None]
 """(tokens done, tokens in all)."""
+Finish = Literal["stop", "length", "context"]
+"""How a generation ended: a stop token, its limit, or the end of the context."""
 GREEDY = SamplingParams()
 _HEAD_ROWS = 32
 
@@ -42,7 +45,7 @@ class StepResult:
     drafted: int
     accepted: int
     seconds: float
-    finish: str | None = None
+    finish: Finish | None = None
     stop_token: int | None = None
 
 

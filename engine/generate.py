@@ -7,11 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-from twofold.engine.engine import Engine, Progress, StepResult
+from twofold.engine.engine import Engine, Finish, Progress, StepResult
 from twofold.engine.sampling import SamplingParams
 from twofold.profiles.errors import InvalidOption
-
-FINISH_REASONS = ("stop", "length", "context")
 
 
 @dataclass(slots=True)
@@ -27,7 +25,7 @@ class GenerationStats:
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
-    finish: str | None = None
+    finish: Finish | None = None
 
     @property
     def decode_tokens_per_second(self) -> float | None:
@@ -98,7 +96,7 @@ class Generation(Iterator[StepResult]):
             if result.finish is not None:
                 return
 
-    def _before_step(self) -> str | None:
+    def _before_step(self) -> Finish | None:
         if self._limit == 0:
             return "length"
         return "context" if self._engine.room <= 0 else None
@@ -137,7 +135,7 @@ def generate(
     max_tokens: int | None = None,
     on_progress: Progress | None = None,
 ) -> Generation:
-    """Answer a prompt. Finish reasons: `stop` (a stop token), `length` (`max_tokens`), `context` (it is full).
+    """Answer a prompt; the last result says how it ended (`Finish`).
 
     Raises (while iterating):
         ContextFull: the prompt does not fit. EngineFailed: logits that are not finite.

@@ -6,12 +6,12 @@ template may drop earlier thinking and a long conversation may drop its beginnin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from twofold.engine.engine import Engine
+from twofold.engine.engine import Engine, Finish, Progress
 from twofold.engine.generate import Generation, generate
 from twofold.engine.sampling import SamplingParams
 from twofold.engine.session.history import History, Turn
@@ -22,8 +22,7 @@ from twofold.engine.text.thinking import Part, ThinkingSplitter
 from twofold.engine.text.tokenizer import Tokenizer
 
 MAX_RESERVE_TOKENS = 512
-Finish = Literal["stop", "length", "context", "interrupted"]
-Progress = Callable[[int, int], None]
+Ending = Finish | Literal["interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ class AnswerStats:
     first_token_seconds: float | None
     tokens_per_second: float | None
     tokens_per_check: float | None
-    finish: Finish
+    finish: Ending
 
 
 class Interrupted(Exception):
@@ -166,7 +165,7 @@ class Session:
             on_progress=self._watched(on_prefill),
         )
         said = {"thinking": "", "answer": ""}
-        finish: Finish = "interrupted"
+        finish: Ending = "interrupted"
         finished = False
 
         def noted(parts: list[Part]) -> Iterator[Piece]:
@@ -186,11 +185,11 @@ class Session:
                 finish = "interrupted"
             self._conclude(generation, said, finish)
 
-    def _texts(self, generation: Generation, detokenizer: Detokenizer) -> Iterator[tuple[Finish, str]]:
+    def _texts(self, generation: Generation, detokenizer: Detokenizer) -> Iterator[tuple[Ending, str]]:
         """Text as it becomes final, with how the answer would have ended there."""
         try:
             for result in generation:
-                finish: Finish = _finish(result.finish)
+                finish: Ending = result.finish or "interrupted"
                 text = ""
                 for token in result.tokens:
                     text += detokenizer.push(token)
@@ -204,7 +203,7 @@ class Session:
             pass
         rest = detokenizer.flush()
         stopped = detokenizer.stopped is not None
-        yield ("stop" if stopped else _finish(generation.stats.finish)), rest
+        yield ("stop" if stopped else generation.stats.finish or "interrupted"), rest
 
     def _watched(self, on_prefill: Progress | None) -> Progress:
         def report(done: int, total: int) -> None:
@@ -215,7 +214,7 @@ class Session:
 
         return report
 
-    def _conclude(self, generation: Generation, said: dict[str, str], finish: Finish) -> None:
+    def _conclude(self, generation: Generation, said: dict[str, str], finish: Ending) -> None:
         """Keep the answer, as far as it came; a question without any answer is forgotten."""
         stats, turns = generation.stats, self.history.turns
         if said["answer"] or said["thinking"] or finish != "interrupted":
@@ -232,15 +231,6 @@ class Session:
             tokens_per_check=stats.tokens_per_check,
             finish=finish,
         )
-
-
-def _finish(reason: str | None) -> Finish:
-    """How an answer ended that the engine ended for `reason`; without a reason something else ended it."""
-    if reason == "stop":
-        return "stop"
-    if reason == "length":
-        return "length"
-    return "context" if reason == "context" else "interrupted"
 
 
 def _dropped(exchanges: int) -> str:
