@@ -63,12 +63,6 @@ class GgufHeader:
     data_offset: int
     file_bytes: int
 
-    @property
-    def tensor_bytes(self) -> int | None:
-        """Bytes of all tensors; None when a type is unknown."""
-        sizes = [info.n_bytes for info in self.tensors.values()]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
-
 
 def read_gguf_header(path: Path, *, keep_arrays: bool = False) -> GgufHeader:
     """The header of a local file; `keep_arrays` also keeps the long arrays (tokens, merges, scores).
