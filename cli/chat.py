@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.launch_options import DEFAULT_MODEL
 from twofold.cli.model_options import (
     CalibrationOption,
     CtxOption,
@@ -26,6 +25,7 @@ from twofold.cli.model_options import (
     TopPOption,
     YesOption,
 )
+from twofold.profiles.preferences import DEFAULT_MODEL
 
 
 def chat(
