@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
-from twofold.profiles.errors import EngineUnavailable
+from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 if TYPE_CHECKING:
     from twofold.cli.model_options import SamplingOptions
@@ -128,6 +128,21 @@ def fetch_checkpoint(ref: ModelRef) -> Path:
     return ref.path if ref.path is not None else fetch(ref)
 
 
+def _check_width(options: LaunchOptions, bits: int) -> None:
+    """Refuse another residual width than a checkpoint has: that means quantising its source again.
+
+    Raises:
+        InvalidOption: naming both widths.
+    """
+    if options.residual_bits not in (None, bits):
+        raise InvalidOption(
+            f"{options.model} was quantised with another residual width",
+            found=f"--residual-bits {options.residual_bits}",
+            needed=f"{bits} bits, as the checkpoint has",
+            hint=f"twofold quantize SOURCE --residual-bits {options.residual_bits}, or leave the option out",
+        )
+
+
 def launch(options: LaunchOptions) -> Launched | None:
     """Prepare and open the model; None after a dry run.
 
@@ -144,6 +159,7 @@ def launch(options: LaunchOptions) -> Launched | None:
     if path is None:
         return None
     checkpoint = Checkpoint.open(path)
+    _check_width(options, checkpoint.config.residual_bits)
     spec = checkpoint.spec
     plan = (
         read_plan(options.plan_path)
