@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from twofold.cli.format_option import FormatOption
 from twofold.cli.model_options import PlanOption, ResidualBitsOption, ThreadsOption, YesOption
 
 if TYPE_CHECKING:
@@ -34,12 +35,9 @@ def bench(
     residual_bits: ResidualBitsOption = None,
     threads: ThreadsOption = None,
     yes: YesOption = False,
-    output: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+    output: FormatOption = "human",
 ) -> None:
     """Time prompts (pp), answers (tg) and passes, on real chat text; checks the results first."""
-    from twofold.cli.fit_options import check_format
-
-    check_format(output)
     from twofold.cli.launch_options import LaunchOptions
     from twofold.engine.bench.report import BenchOptions
 

@@ -155,13 +155,13 @@ def test_a_dry_pass_gives_the_logits_of_the_real_one(folder: Path, make_plan: Ca
 @needs_native
 def test_kernels_are_timed_for_every_shape_width_and_product(folder: Path) -> None:
     checkpoint = Checkpoint.open(folder)
-    times, _ = time_kernels(checkpoint, ["generic"], 1, (1, 3), repeats=2)
+    times, _ = time_kernels(checkpoint, ["generic"], 1, (1, 3), repeats=3)
     keys = {(one.group, one.rows, one.residual) for one in times}
     names = ("self_attn.qkv", "self_attn.o", "mlp.gate_up", "mlp.down", "lm_head")
     assert keys == {(name, rows, residual) for name in names for rows in (1, 3) for residual in (True, False)}
     down = checkpoint.group("model.layers.0.mlp.down")
     for one in times:
-        assert one.gb_s.number == pytest.approx(one.weight_bytes / one.latency_us.number / 1e3, rel=0.5)
+        assert one.gb_s.number == pytest.approx(one.weight_bytes / one.latency_us.number / 1e3, rel=2e-3)
         if one.group == "mlp.down":
             assert one.weight_bytes == weight_bytes(down, one.residual)
             assert (one.out_features, one.in_features) == (72, 96)
