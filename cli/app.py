@@ -14,9 +14,10 @@ GROUPS = ("profile", "models")
 
 def _show_version(value: bool) -> None:
     if value:
+        from twofold.cli.output import out
         from twofold.cli.version import version_line
 
-        typer.echo(version_line())
+        out().line(version_line())
         raise typer.Exit
 
 

@@ -145,7 +145,7 @@ def check_ram() -> Check:
     ram = read_memory()
     if not ram.available_mib.is_known:
         return Check("memory", "warn", f"unknown: {ram.available_mib.by}", "twofold probe")
-    limit = f", limited to {ram.limit_mib.value:,} MiB by a control group" if ram.limit_mib.is_known else ""
+    limit = f", limited to {ram.limit_mib.value:,} MiB by a control group" if ram.limit_mib.is_number else ""
     found = f"{ram.available_mib.value:,} MiB available of {ram.total_mib.value:,} MiB{limit}"
     if ram.available_mib.number < _LITTLE_RAM_MIB:
         return Check("memory", "warn", found, "close other programs, or raise the container's limit (--memory)")
@@ -160,7 +160,7 @@ def check_cpu() -> Check:
     if not cpu.usable_cpus.is_known:
         return Check("processor", "warn", f"unknown: {cpu.usable_cpus.by}", "twofold probe")
     found = f"{cpu.usable_cpus.value} of {cpu.logical_cores.value} logical CPUs usable"
-    if cpu.quota_cpus.is_known and cpu.quota_cpus.number < cpu.usable_cpus.number:
+    if cpu.quota_cpus.is_number and cpu.quota_cpus.number < cpu.usable_cpus.number:
         found += f", but a quota of {cpu.quota_cpus.number:g} CPUs' time"
         return Check("processor", "warn", found, "raise the quota (docker run --cpus), or expect fewer threads")
     return Check("processor", "ok", found)

@@ -8,15 +8,17 @@ defect: one line, and the traceback with `TWOFOLD_DEBUG=1`.
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Callable
 
-from twofold.cli.output import err
+from twofold.cli.output import STDOUT, err
+from twofold.cli.streams import mend_streams, output_failure, settle_streams, stop_signals, unwritten
 from twofold.profiles.errors import EngineUnavailable, NotEnoughSpace, TwofoldError
+from twofold.profiles.text import one_line
 
 INTERRUPTED = 130
 DEFECT = 70
+READER_LEFT = 141
 
 
 def _no_space(error: OSError) -> TwofoldError:
@@ -30,14 +32,33 @@ def _native_missing(error: Exception) -> TwofoldError:
     return EngineUnavailable(f"the native module is missing: {error}", hint=HOW_TO_BUILD)
 
 
-def _from_os(error: OSError) -> TwofoldError | None:
+def _from_os(error: OSError) -> TwofoldError:
+    """Files and folders that cannot be used, each error of the system with the path that it is about."""
     import errno
 
+    if error.filename == STDOUT:
+        return unwritten(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _no_space(error)
-    if error.errno in (errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOTDIR, errno.EROFS):
-        return TwofoldError(f"{error.strerror}: {error.filename}")
-    return None
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        lost = isinstance(error, FileNotFoundError)  # from getcwd: the folder has been removed meanwhile
+        return TwofoldError(reason, hint="cd to a folder that exists" if lost else None)
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+    return TwofoldError(f"{reason}: {one_line(name, 200)}", hint=_path_hint(error.errno, name))
+
+
+def _path_hint(number: int | None, name: str) -> str | None:
+    import errno
+
+    from twofold.profiles.settings import cache_dir, data_dir, state_dir
+
+    own = any(name.startswith(str(place)) for place in (cache_dir(), data_dir(), state_dir()))
+    if own:
+        return "set TWOFOLD_HOME to a folder that you can write: twofold doctor"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return "check the permissions, or name another place"
+    return "check the path"
 
 
 def explain(error: Exception) -> TwofoldError | None:
@@ -55,6 +76,13 @@ def explain(error: Exception) -> TwofoldError | None:
 
 def run_app(invoke: Callable[[], None] | None = None) -> int:
     """Run the command line and turn whatever happens into an exit code."""
+    mend_streams()
+    with stop_signals():
+        code = _run(invoke)
+    return settle_streams(code)
+
+
+def _run(invoke: Callable[[], None] | None) -> int:
     try:
         if invoke is None:
             from twofold.cli.app import build_app
@@ -64,6 +92,8 @@ def run_app(invoke: Callable[[], None] | None = None) -> int:
             invoke()
         return 0
     except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # Typer's answer to `| head`
+            return READER_LEFT
         if stop.code == INTERRUPTED:  # Typer turns Ctrl-C into this, and says nothing
             err().line("interrupted")
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
@@ -71,20 +101,23 @@ def run_app(invoke: Callable[[], None] | None = None) -> int:
         err().line("interrupted")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output left (`| head`): not an error. Keep the interpreter from flushing into the void.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return READER_LEFT
     except Exception as error:  # noqa: BLE001 - the last line of defence: a defect too gets one line
-        if os.environ.get("TWOFOLD_DEBUG") == "1":
-            traceback.print_exc()
-        known = explain(error)
-        if known is None:
-            err().error(
-                TwofoldError(
-                    f"unexpected {type(error).__name__}: {error}",
-                    hint="run again with TWOFOLD_DEBUG=1 and report the traceback",
-                )
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    if os.environ.get("TWOFOLD_DEBUG") == "1":
+        traceback.print_exc()
+    known = output_failure() if isinstance(error, OSError) else None
+    known = known or explain(error)
+    if known is None:
+        err().error(
+            TwofoldError(
+                f"unexpected {type(error).__name__}: {error}",
+                hint="run again with TWOFOLD_DEBUG=1 and report the traceback",
             )
-            return DEFECT
-        err().error(known)
-        return known.exit_code
+        )
+        return DEFECT
+    err().error(known)
+    return known.exit_code

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_GIB = 1 << 16
 MAX_GB_S = 1e5
+_EXAMPLES = {"--ram": "32", "--ram-gb-s": "50", "--vram": "12000", "--margin": "512", "--residual-bits": "6"}
 
 
 def check_format(output: str) -> None:
@@ -37,7 +38,12 @@ def number(text: str | None, option: str, low: float, high: float, *, suffix: st
     except ValueError:
         value = math.nan
     if not low <= value <= high:
-        raise InvalidOption(f"{option} cannot be used", found=text, needed=f"a number from {low:g} to {high:g}")
+        raise InvalidOption(
+            f"{option} cannot be used",
+            found=repr(text),
+            needed=f"a number from {low:,.10g} to {high:,.10g}",
+            hint=f"{option} {_EXAMPLES[option]}",
+        )
     return value
 
 

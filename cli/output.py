@@ -6,11 +6,13 @@ prints exactly one document on stdout and refuses to prompt.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from twofold.profiles.errors import InvalidOption, TwofoldError
@@ -22,10 +24,32 @@ if TYPE_CHECKING:
 _ASCII = str.maketrans({"✓": "+", "✗": "x", "—": "-", "–": "-", "…": "...", "×": "x", "→": "->", "≤": "<=", "≥": ">=",
                         "·": "-", "±": "+-", "↔": "<->", "█": "#", "░": "."})  # fmt: skip
 
+STDOUT = "<stdout>"
+"""The file name of an error of writing to standard output."""
+
+# Control characters other than tab and line feed, and the halves of surrogate pairs in undecodable file names.
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
 
 def is_plain(stream: IO[str]) -> bool:
     """Whether `stream` wants plain text: not a terminal, `TERM=dumb`, or `NO_COLOR`."""
     return not stream.isatty() or os.environ.get("TERM") == "dumb" or bool(os.environ.get("NO_COLOR"))
+
+
+@contextlib.contextmanager
+def _writing(stream: IO[str]) -> Iterator[None]:
+    """Messages that nobody can be shown are no reason to stop; data that is lost is, and the error names the stream."""
+    try:
+        yield
+    except BrokenPipeError:
+        if stream is not sys.stderr:
+            raise
+    except (OSError, ValueError) as error:
+        if stream is sys.stderr:
+            return
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = STDOUT
+        raise
 
 
 class Sink:
@@ -46,10 +70,13 @@ class Sink:
             highlight=False,
             soft_wrap=not self.stream.isatty(),
             safe_box=self.is_ascii,
+            markup=False,
+            emoji=False,
         )
 
     def text(self, text: str) -> str:
-        """`text` with glyphs that the stream can show."""
+        """`text` with glyphs that the stream can show, and nothing that a terminal would act on."""
+        text = _UNPRINTABLE.sub("?", text)
         if not self.is_ascii:
             return text
         return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")
@@ -57,10 +84,11 @@ class Sink:
     def line(self, text: str = "", style: str | None = None) -> None:
         """One line, optionally in a rich style where the stream has colour. Markup in `text` is not interpreted."""
         shown = self.text(text)
-        if style is None or is_plain(self.stream):
-            print(shown, file=self.stream, flush=True)
-        else:
-            self.console.print(shown, style=style, markup=False, soft_wrap=True)
+        with _writing(self.stream):
+            if style is None or is_plain(self.stream):
+                print(shown, file=self.stream, flush=True)
+            else:
+                self.console.print(shown, style=style, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; where the stream is plain, aligned columns without boxes."""
@@ -74,8 +102,9 @@ class Sink:
         for column in columns:
             table.add_column(column)
         for row in rows:
-            table.add_row(*row)
-        self.console.print(table, markup=False)
+            table.add_row(*(self.text(cell) for cell in row))
+        with _writing(self.stream):
+            self.console.print(table)
 
     def _plain_table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         cells = [[self.text(cell) for cell in row] for row in (columns, *rows)]
@@ -128,7 +157,17 @@ def err() -> Sink:
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout. NaN and infinity are refused: they are not JSON."""
-    print(json.dumps(document, indent=2, allow_nan=False), flush=True)
+    text = json.dumps(document, indent=2, allow_nan=False)
+    with _writing(sys.stdout):
+        print(text, flush=True)
+
+
+def print_bytes(data: bytes) -> None:
+    """Exactly these bytes on stdout, whatever the terminal's encoding."""
+    with _writing(sys.stdout):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
 def confirm(question: str, *, assume_yes: bool, hint: str) -> None:

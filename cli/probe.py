@@ -21,6 +21,8 @@ def _value(figure: Figure) -> str:
     value = figure.value
     if value is None:
         return "unknown"
+    if value == "none":
+        return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = " ".join(value) if isinstance(value, list) else f"{value:,}" if isinstance(value, int) else str(value)
@@ -96,7 +98,7 @@ def table_rows(profile: HardwareProfile) -> list[Row]:
             "RAM read, all cores": ram.read_gb_s_all_cores,
         }
     )
-    rows += _rows({"GPUs": profile.gpu_note})
+    rows += _rows({"NVIDIA GPUs": profile.gpu_note})
     for index, gpu in enumerate(profile.gpus):
         rows += _gpu_rows(index, gpu)
     return rows
@@ -125,7 +127,8 @@ def probe(
         typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s)."),
     ] = True,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the profile as JSON to FILE too.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the profile as JSON to FILE too (- is stdout)."),
     ] = None,
 ) -> None:
     """Show what this machine is and how fast its memory is, each value with where it comes from."""
@@ -136,6 +139,8 @@ def probe(
     profile = probe_machine(bandwidth=bandwidth, progress=show)
     if bandwidth:
         _keep(profile)
+    if str(output) == "-":
+        output, output_format = None, "json"
     if output is not None:
         from twofold.profiles.export import document_of, to_bytes
         from twofold.profiles.files import write_atomically

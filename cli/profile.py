@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twofold.cli.format_option import FormatOption
-from twofold.cli.output import err, out, print_json
+from twofold.cli.output import err, out, print_bytes, print_json
 
 if TYPE_CHECKING:
     from twofold.profiles.hardware import HardwareProfile
@@ -57,7 +57,7 @@ def export(
         _keep_own(profile)
     data = export_bytes(profile, allowed=allow_word or ())
     if dry_run or file == "-":
-        _write_stdout(data)
+        print_bytes(data)
     else:
         from twofold.profiles.files import write_atomically
 
@@ -89,15 +89,6 @@ def _refuse_to_replace(path: Path, force: bool) -> None:
         raise InvalidOption(
             f"{path} exists and is not a profile: it is not replaced", needed="another name", hint="or pass --force"
         ) from error
-
-
-def _write_stdout(data: bytes) -> None:
-    """The exact bytes, whatever the terminal's encoding."""
-    import sys
-
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 @app.command("import")

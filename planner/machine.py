@@ -110,7 +110,7 @@ def usable_cores(profile: HardwareProfile) -> Figure:
     if not cpu.physical_cores.is_known:
         return unknown("cores", cpu.physical_cores.by)
     limits = [cpu.physical_cores.number]
-    limits += [figure.number for figure in (cpu.usable_cpus, cpu.quota_cpus) if figure.is_known]
+    limits += [figure.number for figure in (cpu.usable_cpus, cpu.quota_cpus) if figure.is_number]
     cores = max(1, int(min(limits)))
     return reasoned(cores, "cores", "min(physical cores, usable CPUs, CPU quota)")
 

@@ -53,7 +53,7 @@ def reading_cpus(cpu: Cpu, root: Path = SYSTEM_ROOT) -> list[int]:
         chosen = [-1] * (int(cpu.physical_cores.number) if cpu.physical_cores.is_known else 1)
     else:
         chosen = cores.physical_among(allowed)
-    if cpu.quota_cpus.is_known:
+    if cpu.quota_cpus.is_number:
         chosen = chosen[: max(1, math.floor(cpu.quota_cpus.number))]
     return chosen
 

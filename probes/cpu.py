@@ -11,7 +11,7 @@ from twofold.probes.cgroups import cpu_quota
 from twofold.probes.isa import native_features, read_isa
 from twofold.probes.texts import SYSTEM_ROOT, cpu_list, fields, read_text
 from twofold.probes.topology import Cores, core_kinds, numa_nodes, read_caches, read_cores
-from twofold.profiles.figures import Figure, reported, unknown
+from twofold.profiles.figures import NONE, Figure, reported, unknown
 from twofold.profiles.hardware import Cpu
 from twofold.profiles.text import one_line
 
@@ -77,7 +77,7 @@ def read_elsewhere(features: dict[str, Any] | None) -> Cpu:
         performance_cores=kinds,
         efficiency_cores=kinds,
         usable_cpus=_count(os.cpu_count(), "os.cpu_count", "the system does not say", "CPUs"),
-        quota_cpus=unknown("CPUs", "only Linux has CPU quotas"),
+        quota_cpus=reported(NONE, "CPUs", "only Linux has CPU quotas"),
         numa_nodes=unknown("nodes", "only read on Linux"),
         isa_flags=flags,
         isa_tiers=tiers,
@@ -118,7 +118,7 @@ def read_cpu(root: Path = SYSTEM_ROOT, *, ask_native: bool = True) -> Cpu:
         model=cpu_name(text or ""),
         architecture=_architecture(root, text or ""),
         usable_cpus=_count(len(allowed), "CPU affinity", "the kernel does not list allowed CPUs", "CPUs"),
-        quota_cpus=unknown("CPUs", "no CPU quota") if quota is None else reported(quota, "CPUs", "cgroup"),
+        quota_cpus=reported(quota or NONE, "CPUs", "cgroup" if quota else "no control group sets a quota"),
         numa_nodes=numa_nodes(root),
         isa_flags=flags,
         isa_tiers=tiers,

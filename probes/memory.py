@@ -9,7 +9,7 @@ from pathlib import Path
 from twofold.probes.cgroups import MemoryLimit, memory_limits
 from twofold.probes.texts import SYSTEM_ROOT, fields, read_text
 from twofold.profiles.bounds import MAX_MIB
-from twofold.profiles.figures import Figure, reported, unknown
+from twofold.profiles.figures import NONE, Figure, reported, unknown
 from twofold.profiles.hardware import Ram
 
 MIB = 1 << 20
@@ -54,7 +54,7 @@ def _available(machine: Figure, limits: list[MemoryLimit]) -> Figure:
 
 def _limit(limits: list[MemoryLimit]) -> Figure:
     if not limits:
-        return unknown("MiB", "no control group limits the memory")
+        return reported(NONE, "MiB", "no control group limits the memory")
     lowest = min(limits, key=lambda limit: limit.limit_bytes)
     return _mib(lowest.limit_bytes, f"cgroup v{lowest.group.version}")
 

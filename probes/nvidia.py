@@ -10,7 +10,7 @@ from twofold.probes.nvml import NOT_SUPPORTED, Failed, NoDriver, RawGpu, RawLink
 from twofold.probes.pcie import idle_link
 from twofold.probes.texts import SYSTEM_ROOT, names, read_text
 from twofold.profiles.bounds import MAX_MIB, MAX_WATTS
-from twofold.profiles.figures import Figure, Value, reported, unknown
+from twofold.profiles.figures import NONE, Figure, Value, reported, unknown
 from twofold.profiles.hardware import MAX_GPUS, Gpu, Pcie
 from twofold.profiles.text import one_line
 
@@ -155,7 +155,7 @@ def no_gpu(error: NoDriver, card_present: bool) -> GpuReading:
     elif card_present:
         reason = f"an NVIDIA card is present but its driver does not answer ({reason})"
     elif error.code in (_LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED):
-        return GpuReading((), unknown("", f"no NVIDIA driver, so no NVIDIA GPU ({reason})"))
+        return GpuReading((), reported(NONE, "", f"no NVIDIA driver, so no NVIDIA GPU ({reason})"))
     return GpuReading((), unknown("", reason), failed=True)
 
 
@@ -166,7 +166,7 @@ def read_gpus(root: Path = SYSTEM_ROOT, read: Callable[[], tuple[RawGpu, ...]] =
     except NoDriver as error:
         return no_gpu(error, has_nvidia_device(root))
     if not raws:
-        return GpuReading((), unknown("", "the NVIDIA driver lists no device"))
+        return GpuReading((), reported(NONE, "", "the NVIDIA driver lists no device"))
     is_lost = any(isinstance(raw.name, Failed) for raw in raws)
     note = reported(f"{len(raws)} NVIDIA device{'s' if len(raws) > 1 else ''}", "", BY)
     return GpuReading(tuple(gpu_from_raw(raw) for raw in raws), note, is_lost, raws)

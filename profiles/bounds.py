@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, StringConstraints
 
-from twofold.profiles.figures import Figure
+from twofold.profiles.figures import NONE, Figure
 from twofold.profiles.text import is_one_line
 
 MAX_TEXT = 256
@@ -54,17 +54,21 @@ def _check_parts(figure: Figure) -> None:
     _need(figure.spread is None or figure.spread >= 0, "a spread that is not negative")
 
 
-def _number(units: tuple[str, ...] | None, low: float, high: float) -> Callable[[Figure], Figure]:
+def _number(
+    units: tuple[str, ...] | None, low: float, high: float, *, may_be_none: bool = False
+) -> Callable[[Figure], Figure]:
     def check(figure: Figure) -> Figure:
         _check_parts(figure)
         if units is not None:
             _need(figure.unit in units, f"the unit {' or '.join(units)}")
         value = figure.value
-        if value is None:
+        if value is None or (may_be_none and value == NONE):
             return figure
-        _need(isinstance(value, int | float) and not isinstance(value, bool), "a number")
+        _need(figure.is_number, f"a number or {NONE!r}" if may_be_none else "a number")
         for part in (figure.number, figure.low, figure.high):
-            _need(part is None or low <= part <= high, f"a number from {low:g} to {high:g} {figure.unit}".rstrip())
+            _need(
+                part is None or low <= part <= high, f"a number from {low:,.0f} to {high:,.0f} {figure.unit}".rstrip()
+            )
         return figure
 
     return check
@@ -103,6 +107,8 @@ def _list(figure: Figure) -> Figure:
 Mib = Annotated[Figure, AfterValidator(_number(("MiB",), 0, MAX_MIB))]
 GbPerSecond = Annotated[Figure, AfterValidator(_number(("GB/s",), 0, MAX_GB_S))]
 Watts = Annotated[Figure, AfterValidator(_number(("W",), 0, MAX_WATTS))]
+MibLimit = Annotated[Figure, AfterValidator(_number(("MiB",), 0, MAX_MIB, may_be_none=True))]
+CountLimit = Annotated[Figure, AfterValidator(_number(None, 0, MAX_COUNT, may_be_none=True))]
 Count = Annotated[Figure, AfterValidator(_number(None, 0, MAX_COUNT))]
 PcieGeneration = Annotated[Figure, AfterValidator(_number(None, 0, 16))]
 PcieWidth = Annotated[Figure, AfterValidator(_number(None, 0, 64))]

@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Literal
 Source = Literal["measured", "reported", "reasoned", "unknown"]
 Value = bool | int | float | str | list[str]
 
+NONE = "none"
+"""The value of a limit that is known not to be there, which is neither 0 nor unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -50,6 +53,11 @@ class Figure:
     @property
     def is_known(self) -> bool:
         return self.source != "unknown"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether there is a number: a known figure may also say that there is none."""
+        return isinstance(self.value, int | float) and not isinstance(self.value, bool)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object; absent optional parts are left out."""

@@ -6,12 +6,15 @@ import contextlib
 import errno
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, replace: bool = True) -> None:
     """Write `content` (text as UTF-8) to `path` with permissions `mode`; missing parent folders are created.
+
+    A device or pipe at `path` (`/dev/null`, `/dev/stdout`) is written to, never replaced.
 
     The data goes to a temporary file in the same folder first, so that an interruption, a crash or a full disk leaves
     the old file as it was and nothing beside it. A symbolic link at `path` stays a link: the file it points to is
@@ -22,9 +25,13 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, rep
         OSError: when the disk is full, the folder cannot be written, or `path` is a folder.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    target = path.resolve() if path.is_symlink() else path
-    if target.is_dir():
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    kind = _kind(path)
+    if kind is not None and stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if kind is not None and not stat.S_ISREG(kind):
+        _write_through(path, data)
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     try:
@@ -37,11 +44,34 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, rep
             os.replace(aside, target)
         else:
             _move_new(aside, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(aside)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)
         raise
     _flush_folder(target.parent)
+
+
+def _kind(path: Path) -> int | None:
+    """The mode of what `path` leads to, None where there is nothing; a loop of links is an error."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _write_through(path: Path, data: bytes) -> None:
+    """Into a device or pipe as it is; its name is put on an error of writing, which has none."""
+    try:
+        with path.open("wb", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _move_new(aside: str, target: Path) -> None:

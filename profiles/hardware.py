@@ -13,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from twofold.profiles.bounds import (
     Count,
+    CountLimit,
     Flag,
     GbPerSecond,
     Mib,
+    MibLimit,
     Microseconds,
     Names,
     PcieGeneration,
@@ -89,7 +91,7 @@ class Cpu(_Part):
     performance_cores: Count
     efficiency_cores: Count
     usable_cpus: Count
-    quota_cpus: Count
+    quota_cpus: CountLimit
     numa_nodes: Count
     isa_flags: Names
     isa_tiers: Names
@@ -101,7 +103,7 @@ class Ram(_Part):
 
     total_mib: Mib
     available_mib: Mib
-    limit_mib: Mib
+    limit_mib: MibLimit
     read_gb_s_one_thread: GbPerSecond
     read_gb_s_all_cores: GbPerSecond
 

@@ -7,6 +7,7 @@ The keys and the variables are listed in `twofold.profiles.preferences`.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from twofold.profiles.preferences import Key
 
 MAX_CONFIG_BYTES = 1 << 20
+_REMOVE = "correct it or move it away; twofold doctor lists what can be set"
 
 
 def _place(kind: str) -> Path:
     home = os.environ.get("TWOFOLD_HOME")
     if home:
-        return Path(home).expanduser() / kind
+        return _expanded(home) / kind
     import platformdirs
 
     finder = {
@@ -33,6 +35,18 @@ def _place(kind: str) -> Path:
         "config": platformdirs.user_config_path,
     }[kind]
     return finder("twofold", appauthor=False)
+
+
+def _expanded(home: str) -> Path:
+    try:
+        return Path(home).expanduser()
+    except RuntimeError as error:
+        raise InvalidOption(
+            "TWOFOLD_HOME names the home of a user who does not exist",
+            found=home,
+            needed="a folder",
+            hint="unset TWOFOLD_HOME, or give the whole path",
+        ) from error
 
 
 def cache_dir() -> Path:
@@ -147,16 +161,34 @@ def _read_file(path: Path) -> dict[str, Any]:
     from twofold.profiles.text import one_line
 
     try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise InvalidOption(f"{path} is too large", needed=f"at most {MAX_CONFIG_BYTES:,} bytes")
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise InvalidOption(
+                f"{path} is not a file of settings",
+                found="a folder, device or pipe",
+                needed="a TOML file",
+                hint=_REMOVE,
+            )
+        if facts.st_size > MAX_CONFIG_BYTES:
+            raise InvalidOption(
+                f"{path} is too large",
+                found=f"{facts.st_size:,} bytes",
+                needed=f"at most {MAX_CONFIG_BYTES:,} bytes",
+                hint=_REMOVE,
+            )
         found = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise InvalidOption(f"cannot read {path}", found=error.strerror) from error
+        where = one_line(str(path), 200)
+        hint = "set TWOFOLD_HOME to a folder that can be read" if os.environ.get("TWOFOLD_HOME") else _REMOVE
+        raise InvalidOption(f"cannot read {where}", found=error.strerror, needed="a TOML file", hint=hint) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidOption(
-            f"{path} is not valid TOML", found=one_line(str(error), 160), needed="lines such as: ctx = 8192"
+            f"{path} is not valid TOML",
+            found=one_line(str(error), 160),
+            needed="lines such as: ctx = 8192",
+            hint=_REMOVE,
         ) from error
     names = [key.name for key in KEYS]
     for name in found:
@@ -164,7 +196,7 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise InvalidOption(
                 f"{path}: unknown key {one_line(name, 60)!r}",
                 needed=f"one of {', '.join(names)}",
-                hint=_nearest(name, names),
+                hint=_nearest(name, names) or _REMOVE,
             )
     return found
 

@@ -46,7 +46,7 @@ def test_hybrid_desktop(machine: Machine) -> None:
         (3, "unified", 30720, 1),
     ]
     assert cpu.isa_tiers.value == ["generic", "avx2"]
-    assert cpu.quota_cpus.value is None
+    assert cpu.quota_cpus.value == "none"
     assert cpu.usable_cpus.value == 24
 
 
@@ -89,7 +89,7 @@ def test_recorded_virtual_machine(machine: Machine) -> None:
         (2, "unified", 512, 2),
         (3, "unified", 8192, 1),
     ]
-    assert cpu.quota_cpus.value is None
+    assert cpu.quota_cpus.value == "none"
 
 
 def test_old_sysfs_names(machine: Machine) -> None:
