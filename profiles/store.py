@@ -6,6 +6,7 @@ A stored profile is one JSON file, written whole or not at all, and validated ag
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ def find_profile(text: str) -> HardwareProfile:
     if _NAME.fullmatch(text.lower()) and (profiles_dir() / f"{text.lower()}.json").exists():
         return read_profile(profiles_dir() / f"{text.lower()}.json")
     if _looks_like_file(text):
-        return read_profile(Path(text).expanduser())
+        return read_profile(Path(os.path.expanduser(text)))
     names = [stored.name for stored in stored_profiles()]
     raise InvalidOption(
         f"no profile is called {one_line(text, 80)!r}",
@@ -169,7 +170,7 @@ def find_profile(text: str) -> HardwareProfile:
 
 def _looks_like_file(text: str) -> bool:
     try:
-        exists = Path(text).expanduser().exists()
+        exists = Path(os.path.expanduser(text)).exists()
     except (OSError, ValueError, RuntimeError):
         return False
     return exists or "/" in text or "\\" in text or text.endswith(".json")

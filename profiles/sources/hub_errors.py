@@ -62,7 +62,7 @@ def explained(repo: str, revision: str | None) -> Iterator[None]:
         ) from error
     except http_error as error:
         raise _unreachable(repo, error) from error
-    except (ConnectionError, TimeoutError) as error:
+    except (ConnectionError, TimeoutError, ValueError) as error:  # ValueError: a proxy or address of an unknown kind
         raise _unreachable(repo, error) from error
 
 

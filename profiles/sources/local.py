@@ -15,6 +15,7 @@ _CONVERT = (
     "convert it to safetensors (for example with the convert Space of the Hub), or use the model's safetensors files"
 )
 _SHOWN = 6
+_NEEDED = "a .gguf file or a model folder"
 
 
 def classify(path: Path) -> tuple[LocalKind, Path]:
@@ -39,14 +40,19 @@ def _classify_file(path: Path) -> tuple[LocalKind, Path]:
             needed="the folder with config.json",
             hint=f"give the folder: {path.parent}",
         )
+    if not path.is_file():
+        raise CorruptFile(
+            f"{path.name} is not a model", found="a device, pipe or socket", needed=_NEEDED, hint="check the path"
+        )
     with open(path, "rb") as file:
         magic = file.read(4)
     if magic == b"GGUF" or path.suffix.lower() == ".gguf":
         return "gguf", path
     raise CorruptFile(
         f"{path.name} is not a model",
-        found=f"a file that starts with {magic!r}",
-        needed="a .gguf file or a model folder",
+        found=f"a file that starts with {magic!r}" if magic else "an empty file",
+        needed=_NEEDED,
+        hint="give a .gguf file, or the folder of config.json and *.safetensors",
     )
 
 

@@ -37,7 +37,7 @@ def resolve(text: str) -> ModelRef:
     alias = ALIASES.get(text.lower())
     if alias is not None:
         return ModelRef("gguf", text, alias.alias, repo=alias.hub_repo, revision=alias.hub_revision, alias=alias.alias)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if _exists(path):
         return local_ref(text, path)
     if "/" not in text and _exists(checkpoints_dir() / text / "config.json"):
