@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from twofold.profiles.hardware import Cache, Gpu, HardwareProfile
 
 Row = tuple[str, str, str, str]
+BandwidthOption = Annotated[
+    bool, typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s).")
+]
 
 
 def _value(figure: Figure) -> str:
@@ -104,13 +107,24 @@ def table_rows(profile: HardwareProfile) -> list[Row]:
     return rows
 
 
-def _title(profile: HardwareProfile) -> str:
+def platform_of(profile: HardwareProfile) -> str:
+    """Where the profile was taken: `linux in a container, x86_64`."""
+    from twofold.profiles.text import one_line
+
     place = "WSL" if profile.os.wsl else profile.os.family
     container = " in a container" if profile.os.container else ""
-    return f"This machine: {place}{container}, {profile.cpu.architecture}"
+    return f"{place}{container}, {one_line(profile.cpu.architecture)}"
 
 
-def _keep(profile: HardwareProfile) -> None:
+def probe_here(bandwidth: bool) -> HardwareProfile:
+    """This machine, probed; at a terminal with a line before each measurement."""
+    from twofold.probes import probe as probe_machine
+
+    messages = err()
+    return probe_machine(bandwidth=bandwidth, progress=messages.line if messages.stream.isatty() else None)
+
+
+def keep(profile: HardwareProfile) -> None:
     """Remember the measurements for `profile export` and planning. A folder that cannot be written loses only that."""
     from twofold.profiles.store import save_own
 
@@ -122,23 +136,16 @@ def _keep(profile: HardwareProfile) -> None:
 
 def probe(
     output_format: FormatOption = "human",
-    bandwidth: Annotated[
-        bool,
-        typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s)."),
-    ] = True,
+    bandwidth: BandwidthOption = True,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the profile as JSON to FILE too (- is stdout)."),
     ] = None,
 ) -> None:
     """Show what this machine is and how fast its memory is, each value with where it comes from."""
-    from twofold.probes import probe as probe_machine
-
-    messages = err()
-    show = messages.line if messages.stream.isatty() else None
-    profile = probe_machine(bandwidth=bandwidth, progress=show)
+    profile = probe_here(bandwidth)
     if bandwidth:
-        _keep(profile)
+        keep(profile)
     if str(output) == "-":
         output, output_format = None, "json"
     if output is not None:
@@ -146,10 +153,10 @@ def probe(
         from twofold.profiles.files import write_atomically
 
         write_atomically(output, to_bytes(document_of(profile)))
-        messages.line(f"written: {output}")
+        err().line(f"written: {output}")
     if output_format == "json":
         from twofold.profiles.export import document_of
 
         print_json(document_of(profile))
         return
-    out().table(_title(profile), ("fact", "value", "source", "by"), table_rows(profile))
+    out().table(f"This machine: {platform_of(profile)}", ("fact", "value", "source", "by"), table_rows(profile))

@@ -9,23 +9,13 @@ import typer
 
 from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_bytes, print_json
+from twofold.cli.probe import BandwidthOption, keep, platform_of, probe_here, table_rows
 
 if TYPE_CHECKING:
     from twofold.profiles.hardware import HardwareProfile
     from twofold.profiles.store import Stored
 
 app = typer.Typer(no_args_is_help=True, help="Export, import, show and list machine profiles.")
-
-Bandwidth = Annotated[
-    bool, typer.Option("--bandwidth/--no-bandwidth", help="Measure RAM and PCIe bandwidth (up to about 6 s).")
-]
-
-
-def _probe(bandwidth: bool) -> HardwareProfile:
-    from twofold.probes import probe
-
-    messages = err()
-    return probe(bandwidth=bandwidth, progress=messages.line if messages.stream.isatty() else None)
 
 
 @app.command("export")
@@ -34,7 +24,7 @@ def export(
     source: Annotated[
         str | None, typer.Option("--from", metavar="NAME|FILE", help="Export a stored profile instead of this machine.")
     ] = None,
-    bandwidth: Bandwidth = True,
+    bandwidth: BandwidthOption = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the exact bytes and write nothing.")] = False,
     allow_word: Annotated[
         list[str] | None,
@@ -52,9 +42,9 @@ def export(
         raise InvalidOption("no file was given", needed="a file, or - for standard output", hint="--dry-run shows it")
     if file not in (None, "-") and not dry_run:
         _refuse_to_replace(Path(str(file)), force)
-    profile = find_profile(source) if source is not None else _probe(bandwidth)
+    profile = find_profile(source) if source is not None else probe_here(bandwidth)
     if source is None and bandwidth and not dry_run:
-        _keep_own(profile)
+        keep(profile)
     data = export_bytes(profile, allowed=allow_word or ())
     if dry_run or file == "-":
         print_bytes(data)
@@ -64,16 +54,6 @@ def export(
         write_atomically(Path(str(file)), data)
     name = "nothing was written; the profile" if dry_run else "the profile" if file == "-" else one_line(str(file))
     err().line(f"{name} {summary(profile)}")
-
-
-def _keep_own(profile: HardwareProfile) -> None:
-    """Keep a full probe for the next plans; exporting does not depend on it."""
-    from twofold.profiles.store import save_own
-
-    try:
-        save_own(profile)
-    except OSError as error:
-        err().warning(f"the probe could not be kept for planning: {error.strerror}")
 
 
 def _refuse_to_replace(path: Path, force: bool) -> None:
@@ -120,7 +100,7 @@ def show(
     from twofold.profiles.export import document_of
     from twofold.profiles.store import find_profile, load_own
 
-    profile = find_profile(name) if name is not None else load_own() or _probe(bandwidth=False)
+    profile = find_profile(name) if name is not None else load_own() or probe_here(bandwidth=False)
     if output_format == "json":
         print_json(document_of(profile))
         return
@@ -128,15 +108,11 @@ def show(
 
 
 def _show(profile: HardwareProfile) -> None:
-    from twofold.cli.probe import table_rows
     from twofold.profiles.text import one_line
 
-    place = "WSL" if profile.os.wsl else profile.os.family
     part = "" if profile.complete else ", incomplete"
     captured = f"captured on {profile.captured_on} by twofold {one_line(profile.tool.version)}{part}"
-    title = (
-        f"{place}{' in a container' if profile.os.container else ''}, {one_line(profile.cpu.architecture)}; {captured}"
-    )
+    title = f"{platform_of(profile)}; {captured}"
     rows = [tuple(one_line(cell, 160) for cell in row) for row in table_rows(profile)]
     out().table(title, ("fact", "value", "source", "by"), rows)
     for kernel in profile.kernels:
