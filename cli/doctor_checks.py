@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Literal
 
 from twofold.kernels.cpu import HOW_TO_BUILD
+from twofold.profiles.units import GIB
 
 Status = Literal["ok", "warn", "fail"]
 
-GIB = 1 << 30
 _LITTLE_DISK_BYTES = 5 * GIB
 _LITTLE_RAM_MIB = 2048
 _HUB_VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT")

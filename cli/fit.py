@@ -88,11 +88,11 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
     from dataclasses import replace
 
     from twofold.cli.fit_options import checkpoint_bits, gguf_flag
-    from twofold.planner.memory import MIB
     from twofold.planner.verdict import download_estimate, fit
     from twofold.profiles.figures import reasoned
     from twofold.profiles.sources import download_bytes, read_spec
     from twofold.profiles.sources.aliases import ALIASES
+    from twofold.profiles.units import MIB
 
     spec = read_spec(ref)
     if not context_given and request.context_tokens is not None:

@@ -20,11 +20,6 @@ MAX_GB_S = 1e5
 _EXAMPLES = {"--ram": "32", "--ram-gb-s": "50", "--vram": "12000", "--margin": "512", "--residual-bits": "6"}
 
 
-def check_format(output: str) -> None:
-    if output not in ("human", "json"):
-        raise InvalidOption("--format is not known", found=output, needed="human or json", hint="--format json")
-
-
 def number(text: str | None, option: str, low: float, high: float, *, suffix: str = "") -> float | None:
     """An option's number between `low` and `high`; `suffix` letters after it are allowed (`64G`).
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twofold.cli.output import Sink, err, out
+from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
     from twofold.planner.evaluate import DeviceVerdict
@@ -59,13 +60,13 @@ def _headline(report: FitReport) -> str:
 def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, title: str) -> None:
     whole = memory.total
     if device is not None and device.free_mib is not None and device.free_mib.is_known:
-        whole = max(whole, int(device.free_mib.number * (1 << 20)))
+        whole = max(whole, int(device.free_mib.number * MIB))
     rows = []
     for term in memory.terms:
-        note = "exact" if term.low == term.high else f"{term.low / 2**20:,.0f} to {term.high / 2**20:,.0f}"
-        rows.append((term.name, f"{term.bytes / 2**20:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
-    total = f"{memory.low / 2**20:,.0f} to {memory.high / 2**20:,.0f}"
-    rows.append(("total", f"{memory.total / 2**20:,.1f}", total, _bar(memory.total / whole if whole else 0.0)))
+        note = "exact" if term.low == term.high else f"{term.low / MIB:,.0f} to {term.high / MIB:,.0f}"
+        rows.append((term.name, f"{term.bytes / MIB:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
+    total = f"{memory.low / MIB:,.0f} to {memory.high / MIB:,.0f}"
+    rows.append(("total", f"{memory.total / MIB:,.1f}", total, _bar(memory.total / whole if whole else 0.0)))
     sink.table(title, ("term", "MiB", "range", "share"), rows)
 
 

@@ -8,6 +8,7 @@ import typer
 
 from twofold.cli.format_option import FormatOption
 from twofold.cli.output import confirm, err, out, print_json
+from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -245,4 +246,4 @@ def _size(figure: Figure) -> str:
 
 
 def _mib(n_bytes: int) -> str:
-    return f"{n_bytes / 2**20:.1f} MiB"
+    return f"{n_bytes / MIB:.1f} MiB"

@@ -8,9 +8,10 @@ from typing import Literal
 from twofold.planner.knobs import Knobs
 from twofold.planner.latency import Speed, estimate_speed
 from twofold.planner.machine import CardBudget, HostBudget, card_problem
-from twofold.planner.memory import MIB, DeviceMemory, cpu_memory, host_memory, vram_memory
+from twofold.planner.memory import DeviceMemory, cpu_memory, host_memory, vram_memory
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.units import MIB
 
 Verdict = Literal["fits", "tight", "does_not_fit", "unknown"]
 SEVERITY: dict[Verdict, int] = {"fits": 0, "tight": 1, "unknown": 2, "does_not_fit": 3}

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.latency import SpeedModel, estimate_speed
 from twofold.planner.machine import CardBudget, HostBudget
-from twofold.planner.memory import MIB
 from twofold.planner.propose import NOMINAL_HOST
 from twofold.planner.rates import rates
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.units import MIB
 
 TARGETS_TOK_S = (5.0, 10.0, 20.0)
 EXAMPLE_GB_S = (35.0, 60.0, 100.0)

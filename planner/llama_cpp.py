@@ -14,11 +14,12 @@ from typing import Literal
 from twofold.planner import codecs
 from twofold.planner.kv import cache_bytes
 from twofold.planner.machine import CardBudget, HostBudget
-from twofold.planner.memory import CUDA_CONTEXT_MIB, MIB
+from twofold.planner.memory import CUDA_CONTEXT_MIB
 from twofold.planner.plan import KvType
 from twofold.planner.rates import GPU_EFFICIENCY, RESIDUAL_EFFICIENCY
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import LayerSpec, LinearSpec, ModelSpec
+from twofold.profiles.units import MIB
 
 Quant = Literal["Q8_0", "Q6_K", "Q4_K_M"]
 QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")

@@ -16,8 +16,8 @@ from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 Device = Literal["vram", "ram"]
 
 # A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and

@@ -8,13 +8,14 @@ from twofold.planner.evaluate import SEVERITY, Evaluation, evaluate, needs
 from twofold.planner.knobs import Knobs
 from twofold.planner.latency import SpeedModel
 from twofold.planner.machine import CardBudget, HostBudget, MachineBudget, card_problem
-from twofold.planner.memory import MIB, vram_memory
+from twofold.planner.memory import vram_memory
 from twofold.planner.placement import place
 from twofold.planner.plan import KvType, Plan
 from twofold.planner.request import Request, resolve_context
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.figures import reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.units import MIB
 
 CPU_PREFILL_CHUNK = 64
 CUDA_PREFILL_CHUNK = 512

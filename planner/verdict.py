@@ -8,7 +8,7 @@ from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
 from twofold.planner.machine import CardBudget, MachineBudget
-from twofold.planner.memory import MIB, checkpoint_bytes
+from twofold.planner.memory import checkpoint_bytes
 from twofold.planner.nearest import context_figure, nearest_plans
 from twofold.planner.plan import Plan
 from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
@@ -17,6 +17,7 @@ from twofold.planner.request import Request
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.units import MIB
 
 NO_GPU_ENGINE = (
     "the plan splits the model between a card and the CPU, and this version's engine runs on the CPU only; "

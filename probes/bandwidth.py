@@ -18,8 +18,8 @@ from twofold.probes.texts import SYSTEM_ROOT
 from twofold.probes.topology import last_level, read_cores
 from twofold.profiles.figures import Figure, unknown
 from twofold.profiles.hardware import Cpu, Ram
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 CACHE_FACTOR = 8
 # Virtual machines often show a slice of the real last level; a set of this size is beyond what most would hold.
 _LEAST_BYTES = 256 * MIB

@@ -13,8 +13,8 @@ from twofold.probes.nvml import Failed, NoDriver, RawGpu, RawLink, read_link, se
 from twofold.probes.stopping import StopRule, collect
 from twofold.profiles.figures import Figure, measured, unknown
 from twofold.profiles.hardware import Gpu, Pcie
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 _BUFFER_BYTES = 64 * MIB
 _COPIES_PER_SAMPLE = 4
 _RULE = StopRule(min_samples=7, min_seconds=0.15, max_seconds=0.8)

@@ -10,8 +10,8 @@ from twofold.probes.texts import SYSTEM_ROOT, fields, names, read_int, read_text
 from twofold.profiles.figures import Figure, reported, unknown
 from twofold.profiles.hardware import Gpu
 from twofold.profiles.text import one_line
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 _AMD = "0x1002"
 _NO_CUDA = "not an NVIDIA card"
 

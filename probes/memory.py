@@ -11,8 +11,8 @@ from twofold.probes.texts import SYSTEM_ROOT, fields, read_text
 from twofold.profiles.bounds import MAX_MIB
 from twofold.profiles.figures import NONE, Figure, reported, unknown
 from twofold.profiles.hardware import Ram
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 _BY = "procfs meminfo"
 NOT_MEASURED = "not measured: only `twofold probe` without --no-bandwidth measures it"
 

@@ -13,8 +13,8 @@ from twofold.profiles.bounds import MAX_MIB, MAX_WATTS
 from twofold.profiles.figures import NONE, Figure, Value, reported, unknown
 from twofold.profiles.hardware import MAX_GPUS, Gpu, Pcie
 from twofold.profiles.text import one_line
+from twofold.profiles.units import MIB
 
-MIB = 1 << 20
 BY = "NVML"
 NO_LOAD = "not measured: needs a copy load"
 _LIBRARY_NOT_FOUND = 12

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from twofold.cli.output import err, is_plain
+from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
     from twofold.engine.session import AnswerStats, Session
     from twofold.planner.plan import Plan
 
-MIB = 1 << 20
 LONG_PROMPT_TOKENS = 256
 _ENDINGS = {
     "interrupted": "stopped",

