@@ -76,7 +76,10 @@ class Sink:
 
     def text(self, text: str) -> str:
         """`text` with glyphs that the stream can show, and nothing that a terminal would act on."""
-        text = _UNPRINTABLE.sub("?", text)
+        return self.glyphs(_UNPRINTABLE.sub("?", text))
+
+    def glyphs(self, text: str) -> str:
+        """`text` with glyphs that the stream can show, control characters as they are."""
         if not self.is_ascii:
             return text
         return text.translate(_ASCII).encode("ascii", "replace").decode("ascii")

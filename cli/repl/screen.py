@@ -43,7 +43,7 @@ class PlainScreen:
         self._thinking = thinking
         stream = sys.stderr if thinking else self._sink.stream
         text = piece.text.translate(_CONTROL) if self._is_terminal or thinking else piece.text
-        stream.write(self._sink.text(text))
+        stream.write(self._sink.glyphs(text))
         stream.flush()
         self._last = text[-1:] or self._last
 
@@ -98,7 +98,7 @@ class MarkdownScreen:
         self._sink.console.print(Markdown(self._sink.text(block), code_theme="ansi_dark", hyperlinks=False))
 
     def _write(self, text: str) -> None:
-        self._sink.stream.write(self._sink.text(text))
+        self._sink.stream.write(self._sink.glyphs(text))
         self._sink.stream.flush()
 
 
