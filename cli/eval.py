@@ -12,7 +12,7 @@ from twofold.cli.model_options import CalibrationOption, ResidualBitsOption, Thr
 
 if TYPE_CHECKING:
     from twofold.cli.launch import Launched
-    from twofold.engine.evaluate.report import EvalReport
+    from twofold.engine.evaluate.report import EvalReport, EvalText
     from twofold.engine.weights import WeightSource
 
 MAX_DEPTHS = 16
@@ -60,14 +60,16 @@ def eval(
     _show(report, output)
 
 
-def _texts(launched: Launched, text: Path | None, n_tokens: int) -> tuple[list[list[int]], str]:
+def _texts(launched: Launched, text: Path | None, n_tokens: int) -> tuple[list[EvalText], str]:
+    from twofold.engine.evaluate.report import EvalText
     from twofold.engine.quantize.calibration import from_file, held_out
 
     limit = launched.plan.context_tokens
     if text is None:
-        return [ids[:limit] for ids in held_out(launched.tokenizer)], "shipped:smollm2-chat rows 0-15"
+        shipped = [EvalText(tuple(ids[:limit]), start) for ids, start in held_out(launched.tokenizer)]
+        return shipped, "shipped:smollm2-chat rows 0-15"
     taken = from_file(text, launched.tokenizer, n_tokens)
-    return [list(ids[:limit]) for ids in taken.texts if len(ids) > 1], taken.id
+    return [EvalText(tuple(ids[:limit])) for ids in taken.texts if len(ids) > 1], taken.id
 
 
 def _source_path(launched: Launched, model: str, source: str | None) -> Path:
@@ -101,9 +103,7 @@ def _source_path(launched: Launched, model: str, source: str | None) -> Path:
     return path
 
 
-def _measure(
-    launched: Launched, weights: WeightSource, texts: list[list[int]], text_id: str, depths: int
-) -> EvalReport:
+def _measure(launched: Launched, weights: WeightSource, texts: list[EvalText], text_id: str, depths: int) -> EvalReport:
     from twofold.cli.output import err
     from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.evaluate.report import evaluate
@@ -170,5 +170,9 @@ def _show(report: EvalReport, output: str) -> None:
         [f"exact KV, depth {depth}", *(f"{recall:.3f}" for recall in recalls)]
         for depth, recalls in enumerate(report.exact_kv, 1)
     ]
-    out().table("the draft's recall of the verifier's token", ["draft", "at 1", "2", "4", "8", "16"], drafts)
+    out().table(
+        f"the draft's recall of the verifier's token, on {report.draft_tokens} tokens that the verifier would write",
+        ["draft", "at 1", "2", "4", "8", "16"],
+        drafts,
+    )
     out().line(f"measured here against {report.source_note}; fp32 logits, the verifier as the engine computes it")

@@ -60,6 +60,7 @@ class Work:
     host_residual: int
     everything: int
     weights: int
+    head_residual: int
 
     @classmethod
     def of(cls, spec: ModelSpec, knobs: Knobs, fresh_tokens: int) -> Work:
@@ -80,6 +81,7 @@ class Work:
             host_residual=sum(one.residual * n for one, n in linears if one.in_ram),
             everything=sum((one.base + one.residual) * n for one, n in linears),
             weights=sum(one.weights * n for one, n in linears),
+            head_residual=LinearWork.of(spec.head, knobs.residual_bits, False).residual,
         )
 
     def _cpu_pass(self, n_bytes: int, planes: int, rows: int, rate: Rates) -> float | None:
@@ -89,9 +91,9 @@ class Work:
         return max(n_bytes / rate.cpu_bytes_s, compute) + self.n_layers * rate.layer_s
 
     def draft_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
-        """One draft level: the base alone, and the cache."""
+        """One draft level: the base alone (on the CPU the head is whole), and the cache."""
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.base + kv_bytes, PLANES // 2, 1, rate)
+            return self._cpu_pass(self.base + self.head_residual + kv_bytes, PLANES // 2, 1, rate)
         if rate.gpu_bytes_s is None:
             return None
         return (self.base + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s

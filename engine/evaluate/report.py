@@ -26,6 +26,20 @@ VERIFIER = "verifier"
 ROWS_PER_CHUNK = 128
 
 
+@dataclass(frozen=True, slots=True)
+class EvalText:
+    """Tokens, and the index of the first one that the model wrote (1 for a plain text, which it could have written)."""
+
+    tokens: tuple[int, ...]
+    answer_start: int = 1
+
+    def following(self) -> Tensor:
+        """For every row the next token, −1 where that is none of the answer's: int64 [n]."""
+        rows = torch.tensor([*self.tokens[1:], -1])
+        rows[: max(self.answer_start - 1, 0)] = -1
+        return rows
+
+
 class Verifier(Protocol):
     """The engine as far as evaluation needs it."""
 
@@ -66,6 +80,7 @@ class EvalReport:
     rank_frequencies: list[list[float]]
     residual_bits: int
     source_note: str
+    draft_tokens: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,6 +93,7 @@ class EvalReport:
             "rows": {name: row.to_json() for name, row in self.rows.items()},
             "draft": {
                 "recall_at": list(ranks.RECALL_AT),
+                "tokens": self.draft_tokens,
                 "own_kv": self.own_kv,
                 "exact_kv": self.exact_kv,
                 "rank_frequencies": self.rank_frequencies,
@@ -94,14 +110,23 @@ class _Collector:
         self.rank: dict[str, list[np.ndarray]] = {name: [] for name in (BASE, *drafts)}
         self.text: list[np.ndarray] = []
 
-    def add(self, reference: Tensor, candidates: dict[str, Tensor], drafts: dict[str, Tensor], text: int) -> None:
+    def add(
+        self,
+        reference: Tensor,
+        candidates: dict[str, Tensor],
+        drafts: dict[str, Tensor],
+        text: int,
+        following: Tensor,
+    ) -> None:
+        """One chunk of rows of a text; `following` is each row's next token, −1 where drafts are not judged."""
         for name, logits in candidates.items():
             kl, mismatch = metrics.token_distances(reference, logits)
             self.kl[name].append(kl)
             self.mismatch[name].append(mismatch)
         chosen = candidates[VERIFIER].argmax(dim=-1)
+        own = chosen == following
         for name, logits in {BASE: candidates[BASE], **drafts}.items():
-            self.rank[name].append(ranks.rank_of(logits, chosen).numpy())
+            self.rank[name].append(ranks.rank_of(logits[own], chosen[own]).numpy())
         self.text.append(np.full(reference.shape[0], text))
 
     def row(self, name: str) -> Row:
@@ -131,7 +156,7 @@ def evaluate(
     source: WeightSource,
     checkpoint: Checkpoint,
     verifier: Verifier,
-    texts: Sequence[Sequence[int]],
+    texts: Sequence[EvalText],
     *,
     text_id: str,
     depths: int = 4,
@@ -143,14 +168,14 @@ def evaluate(
     Raises:
         ValueError: when there is no text, or logits that are not finite.
     """
-    if not texts or min(len(text) for text in texts) < 2:
+    if not texts or min(len(text.tokens) for text in texts) < 2:
         raise ValueError("every text needs at least two tokens")
     notify = progress or (lambda stage, done, total: None)
     hidden = run_streams(
         model,
         source,
         checkpoint,
-        texts,
+        [text.tokens for text in texts],
         depths=depths,
         seed=seed,
         progress=lambda done, total: notify("layers", done, total),
@@ -158,16 +183,21 @@ def evaluate(
     drafts = [draft_name(depth) for depth in range(1, depths + 1)]
     collector, heads, start = _Collector(drafts), Heads(model, source, checkpoint), 0
     for index, text in enumerate(texts):
-        verified = torch.from_numpy(verifier.forward_logits(text))
-        for offset in range(0, len(text), ROWS_PER_CHUNK):
-            rows = slice(start + offset, start + min(offset + ROWS_PER_CHUNK, len(text)))
+        verified = torch.from_numpy(verifier.forward_logits(text.tokens))
+        n_rows, following = len(text.tokens), text.following()
+        for offset in range(0, n_rows, ROWS_PER_CHUNK):
+            chunk = slice(offset, min(offset + ROWS_PER_CHUNK, n_rows))
+            rows = slice(start + chunk.start, start + chunk.stop)
             logits = {name: heads.logits(name, hidden[name][rows]) for name in (REFERENCE, INT8, ULP, BASE, *drafts)}
             candidates = {name: logits[name] for name in (INT8, ULP, BASE)}
-            candidates[VERIFIER] = verified[offset : offset + ROWS_PER_CHUNK]
-            collector.add(logits[REFERENCE], candidates, {name: logits[name] for name in drafts}, index)
-        start += len(text)
+            candidates[VERIFIER] = verified[chunk]
+            judged = {name: logits[name] for name in drafts}
+            collector.add(logits[REFERENCE], candidates, judged, index, following[chunk])
+        start += n_rows
         notify("texts", index + 1, len(texts))
     rank = {name: np.concatenate(parts) for name, parts in collector.rank.items()}
+    if not len(rank[BASE]):
+        raise ValueError("the verifier would have written none of this text: there is nothing to rank drafts on")
     return EvalReport(
         model=model.name,
         text=text_id,
@@ -178,4 +208,5 @@ def evaluate(
         rank_frequencies=[ranks.rank_frequencies(rank[name]) for name in drafts],
         residual_bits=checkpoint.config.residual_bits,
         source_note=source.dtype_note(),
+        draft_tokens=len(rank[BASE]),
     )

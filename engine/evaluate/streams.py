@@ -50,7 +50,7 @@ class _LayerWeights:
         if (kind, member.name) not in self.made:
             matrices = member_weights(self.checkpoint.group(group.name), use_residual=use_residual)
             for each, matrix in zip(group.members, matrices, strict=True):
-                self.made[kind, each.name] = torch.from_numpy(matrix)
+                self.made[kind, each.name] = matrix
         return self.made[kind, member.name]
 
     def baseline(self, kind: str, name: str, make: Callable[[Tensor], Tensor]) -> Tensor:
@@ -142,8 +142,8 @@ def run_streams(
 class Heads:
     """Logits of any stream's rows; the head's weights are made once per kind and kept.
 
-    The baselines quantise decoder Linears only, so theirs is the source's head; base and draft streams use the base
-    of the checkpoint's head, as the engine's draft does.
+    The baselines quantise decoder Linears only, so theirs is the source's head; base and draft streams have the
+    checkpoint's whole head, as the engine's draft does.
     """
 
     def __init__(self, model: ModelSpec, source: WeightSource, checkpoint: Checkpoint) -> None:
@@ -154,5 +154,5 @@ class Heads:
     def logits(self, stream: str, rows: Tensor) -> Tensor:
         """Hidden rows [n, hidden_size] → fp32 logits [n, vocab_size]."""
         is_source = stream in (REFERENCE, INT8, ULP)
-        override = None if is_source else self._weights.override(SPLIT if stream == SPLIT else BASE)
+        override = None if is_source else self._weights.override(SPLIT)
         return run_head(self._model, rows, self._weights.source_tensor, linear=override)

@@ -41,6 +41,15 @@ class Calibration:
     def n_tokens(self) -> int:
         return sum(len(text) for text in self.texts)
 
+    def for_streams(self, names: Sequence[str]) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """The texts dealt out, the next text to whoever has fewest tokens; a single text is for everybody."""
+        if len(self.texts) < len(names):
+            return dict.fromkeys(names, self.texts)
+        dealt: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
+        for text in self.texts:
+            dealt[min(names, key=lambda name: sum(map(len, dealt[name])))].append(text)
+        return {name: tuple(texts) for name, texts in dealt.items()}
+
 
 def _shipped_bytes() -> bytes:
     return (files("twofold.engine") / "data" / SHIPPED_FILE).read_bytes()
@@ -61,10 +70,16 @@ def tokens_of(messages: Messages, tokenizer: Tokenizer, template: ChatTemplate) 
     return template.encode(tokenizer, messages, add_generation_prompt=False)
 
 
-def held_out(tokenizer: Tokenizer) -> list[list[int]]:
-    """The shipped texts that calibration never sees."""
+def held_out(tokenizer: Tokenizer) -> list[tuple[list[int], int]]:
+    """The shipped texts that calibration never sees, each with the index of its answer's first token."""
     template = ChatTemplate.from_tokenizer(tokenizer)
-    return [tokens_of(row, tokenizer, template) for row in shipped_rows()[:HELD_OUT_ROWS]]
+    return [
+        (
+            tokens_of(row, tokenizer, template),
+            len(template.encode(tokenizer, row[:1], add_generation_prompt=True)),
+        )
+        for row in shipped_rows()[:HELD_OUT_ROWS]
+    ]
 
 
 def shipped(tokenizer: Tokenizer, n_tokens: int, *, in_distribution: bool) -> Calibration:

@@ -42,12 +42,12 @@ def _widest(spec: ModelSpec) -> int:
 
 def _store_bytes(spec: ModelSpec, tokens: int) -> int:
     """What two streams keep between the stages of a layer: the residual stream and two generations of inputs."""
-    return 2 * tokens * 4 * (2 * spec.hidden_size + _widest(spec))
+    return tokens * 4 * (2 * spec.hidden_size + _widest(spec))
 
 
 def work_bytes(spec: ModelSpec, tokens: int) -> int:
     """Work files besides the result: both streams before and behind a layer, and what exceeds the share of RAM."""
-    return 4 * tokens * spec.hidden_size * 4 + max(0, _store_bytes(spec, tokens) - _STORE_RAM_BYTES)
+    return 2 * tokens * spec.hidden_size * 4 + max(0, _store_bytes(spec, tokens) - _STORE_RAM_BYTES)
 
 
 def _group_peak_bytes(group: LinearGroup) -> int:
@@ -58,7 +58,7 @@ def _group_peak_bytes(group: LinearGroup) -> int:
     packing.
     """
     weights = sum(member.n_weights for member in group.members)
-    return 6 * 4 * weights + 4 * weights + 2 * 4 * group.in_features**2
+    return 6 * 4 * weights + 4 * weights + 3 * 4 * group.in_features**2
 
 
 def layer_peak_bytes(groups: tuple[LinearGroup, ...], bits: int, tokens: int, *, is_head: bool = False) -> int:
@@ -99,7 +99,7 @@ def measure_rates() -> Rates:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1024, 1024, generator=generator)
     torch.mm(x, x)
-    rates = []
+    rates: list[float] = []
     deadline = time.perf_counter() + 0.4
     while time.perf_counter() < deadline or len(rates) < 3:
         begin = time.perf_counter()
@@ -135,8 +135,8 @@ def flops(spec: ModelSpec, tokens: int) -> float:
     for group in spec.groups:
         weights, k = sum(member.n_weights for member in group.members), group.in_features
         is_head = group.name == spec.head.name
-        total += 0.0 if is_head else 2 * 2.0 * weights * tokens
-        total += 2 * (1.2 * tokens * k * k + k**3 / 3) + 2.0 * weights * k
+        total += 0.0 if is_head else 2.0 * weights * tokens
+        total += 1.2 * tokens * k * k + 2 * k**3 / 3 + 2.0 * weights * k
     return total
 
 

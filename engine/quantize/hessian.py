@@ -33,7 +33,7 @@ class Hessian:
     """The second moment of inputs [rows, dimension]."""
 
     def __init__(self, dimension: int, device: torch.device | str = "cpu") -> None:
-        self.n_rows = 0
+        self.n_rows: float = 0
         self._sum: Tensor | None = torch.zeros(dimension, dimension, device=device)
 
     def add(self, x: Tensor) -> None:
@@ -78,3 +78,12 @@ class Hessian:
             raise ValueError("the Hessian is not positive definite")
         lower /= lower.diagonal().clone()
         return Feedback(lower)
+
+
+def mix(a: Hessian, b: Hessian, share: float) -> None:
+    """a ← a + share·b and b ← b + share·a, both of what they were before; in place, tokens counted alike."""
+    assert a._sum is not None and b._sum is not None, "already factored"
+    a._sum.add_(b._sum, alpha=share)
+    # What b gets is a's old sum: the new one less share·b.
+    b._sum.mul_(1 - share * share).add_(a._sum, alpha=share)
+    a.n_rows, b.n_rows = a.n_rows + share * b.n_rows, b.n_rows + share * a.n_rows

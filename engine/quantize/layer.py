@@ -2,12 +2,12 @@
 
 The original stream carries what the source model computes; the prefix stream what the model computes with every Linear
 up to here replaced by its base. Within a layer too, a group's base Hessian comes from inputs that the bases before it
-produced.
+produced. Each stream has texts of its own, so that together they see twice as many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -40,7 +40,8 @@ class Texts:
 
     def chunks(self, rows: int = _CHUNK_ROWS) -> Iterator[tuple[int, int, tuple[int, ...]]]:
         """(first row, row after the last, lengths): whole texts, about `rows` rows at a time."""
-        start, lengths = 0, []
+        start = 0
+        lengths: list[int] = []
         for length in self.lengths:
             if lengths and sum(lengths) + length > rows:
                 yield start, start + sum(lengths), tuple(lengths)
@@ -52,20 +53,23 @@ class Texts:
 
 @dataclass(slots=True)
 class _Stream:
-    """One hidden-state stream: its rows at the layer's start, and the weights of the group whose product comes next."""
+    """One hidden-state stream: its texts' rows at the layer's start, and the weights of the product that comes next."""
 
     name: str
+    texts: Texts
     start: RowFile
     weights: Weights = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerJob:
-    """What a layer needs. `group_weights(group)` loads member name → [out, K] fp32; `on_group` takes each result."""
+    """What a layer needs. `texts` by stream; `group_weights(group)` loads member name → [out, K] fp32; `on_group` takes
+    each result.
+    """
 
     model: ModelSpec
     stages: Sequence[Stage]
-    texts: Texts
+    texts: Mapping[str, Texts]
     weight: WeightOf
     group_weights: Callable[[LinearGroup], Weights]
     rotations: Callable[[LinearGroup], GroupRotations]
@@ -80,7 +84,10 @@ class LayerRun:
 
     def __init__(self, job: LayerJob, original: RowFile, prefix: RowFile, store: RowStore) -> None:
         self.job, self.store = job, store
-        self.streams = (_Stream(ORIGINAL, original), _Stream(PREFIX, prefix))
+        self.streams = (
+            _Stream(ORIGINAL, job.texts[ORIGINAL], original),
+            _Stream(PREFIX, job.texts[PREFIX], prefix),
+        )
         self._live: tuple[int, ...] = (0,)
 
     @torch.no_grad()
@@ -101,7 +108,7 @@ class LayerRun:
         def override(group: LinearGroup, member: LinearSpec) -> Tensor:
             return stream.weights[member.name]
 
-        for start, stop, lengths in self.job.texts.chunks():
+        for start, stop, lengths in stream.texts.chunks():
             values = {value: self._read(stream, value, start, stop) for value in stage.needs}
             ops = TorchOps(
                 self.job.model, self.job.weight, sequence_lengths=lengths, linear=override, device=self.job.device
@@ -138,8 +145,8 @@ class LayerRun:
 
     def _filler(self, stream: _Stream, value: int) -> Callable[[Hessian, Rotation], None]:
         def fill(hessian: Hessian, r_in: Rotation) -> None:
-            for start in range(0, self.job.texts.n_rows, _CHUNK_ROWS):
-                stop = min(start + _CHUNK_ROWS, self.job.texts.n_rows)
+            for start in range(0, stream.texts.n_rows, _CHUNK_ROWS):
+                stop = min(start + _CHUNK_ROWS, stream.texts.n_rows)
                 hessian.add(r_in.apply(self._read(stream, value, start, stop)))
 
         return fill

@@ -9,7 +9,7 @@ from twofold.profiles.errors import InvalidOption
 
 RESIDUAL_BITS = (4, 5, 6, 7, 8)
 DEFAULT_RESIDUAL_BITS = 6
-DEFAULT_CALIBRATION_TOKENS = 8192
+DEFAULT_CALIBRATION_TOKENS = 16384
 MIN_CALIBRATION_TOKENS = 256
 HEAD_BITS = 8
 """The LM head's residual width: its error reaches the logits directly and it is read once per pass."""

@@ -121,7 +121,8 @@ class _Run:
     ) -> None:
         self.source, self.spec, self.options, self.calibration = source, spec, options, calibration
         self.device, self.force = device, force
-        self.texts = Texts(tuple(len(text) for text in calibration.texts))
+        self.stream_texts = calibration.for_streams((ORIGINAL, PREFIX))
+        self.texts = {name: Texts(tuple(len(text) for text in texts)) for name, texts in self.stream_texts.items()}
         self.source_sha256 = source.sha256()
         self.work = Workspace(out_dir, self._identity())
         self._progress = progress or (lambda done, total, what: None)
@@ -137,7 +138,7 @@ class _Run:
             "head bits": self.options.head_bits,
             "seed": self.options.seed,
             "calibration": self.calibration.sha256,
-            "calibration tokens": self.texts.n_rows,
+            "calibration tokens": self.calibration.n_tokens,
             "device": self.device.type,
             "format": 1,
         }
@@ -167,18 +168,16 @@ class _Run:
         self.work.notes = {"inner": levels.inner, "step_per_rms": levels.step_per_rms}
         write_dense(self.work.folder, dense_tensors(self.spec, self._config(levels), self.source.tensor))
         embedding = embedding_f16(self.source.tensor(EMBEDDING))
-        streams = [
-            self.work.create_stream(name, 0, self.texts.n_rows, self.spec.hidden_size) for name in (ORIGINAL, PREFIX)
-        ]
-        start = 0
-        for text in self.calibration.texts:
-            rows = torch.from_numpy(embedding[np.asarray(text)].astype(np.float32))
-            if self.spec.embedding_scale is not None:
-                rows *= self.spec.embedding_scale
-            for stream in streams:
+        for name, texts in self.stream_texts.items():
+            stream = self.work.create_stream(name, 0, self.texts[name].n_rows, self.spec.hidden_size)
+            start = 0
+            for text in texts:
+                rows = torch.from_numpy(embedding[np.asarray(text)].astype(np.float32))
+                if self.spec.embedding_scale is not None:
+                    rows *= self.spec.embedding_scale
                 stream.write(start, rows)
-            start += len(text)
-        self._close(streams)
+                start += len(text)
+            self._close([stream])
         self.work.advance(0)
 
     def _config(self, levels: Levels) -> CheckpointConfig:
@@ -196,7 +195,7 @@ class _Run:
             calibration={
                 "id": self.calibration.id,
                 "sha256": self.calibration.sha256,
-                "tokens": self.texts.n_rows,
+                "tokens": self.calibration.n_tokens,
             },
             tokenizer_sha256=self.calibration.tokenizer_sha256,
         )
@@ -237,14 +236,14 @@ class _Run:
             self.work.stream_path(name, index).unlink(missing_ok=True)
 
     def _run_layer(self, job: LayerJob, index: int, is_head: bool) -> None:
-        rows, width = self.texts.n_rows, self.spec.hidden_size
+        rows, width = {name: texts.n_rows for name, texts in self.texts.items()}, self.spec.hidden_size
         self._loaded.clear()
-        store = RowStore(self.work.streams, rows, STORE_RAM_BYTES)
-        streams = [self.work.open_stream(name, rows, width) for name in (ORIGINAL, PREFIX)]
+        store = RowStore(self.work.streams, max(rows.values()), STORE_RAM_BYTES)
+        streams = [self.work.open_stream(name, rows[name], width) for name in (ORIGINAL, PREFIX)]
         results: list[RowFile] = []
         try:
             if not is_head:
-                results = [self.work.create_stream(name, index + 1, rows, width) for name in (ORIGINAL, PREFIX)]
+                results = [self.work.create_stream(name, index + 1, rows[name], width) for name in (ORIGINAL, PREFIX)]
             LayerRun(job, streams[0], streams[1], store).run((results[0], results[1]) if results else None)
         finally:
             store.clear()

@@ -116,4 +116,5 @@ class Rotation:
 def rotation(signs: NDArray[np.int8], mix: NDArray[np.float32] | None, device: torch.device | str = "cpu") -> Rotation:
     """A Rotation on a device from stored arrays."""
     on_device = torch.from_numpy(signs.astype(np.float32)).to(device)
-    return Rotation(on_device, None if mix is None else torch.from_numpy(mix).to(device))
+    # torch warns about arrays that are views of a read-only map, so the mixer is copied.
+    return Rotation(on_device, None if mix is None else torch.from_numpy(mix.copy()).to(device))

@@ -71,7 +71,8 @@ def dense_members(weights: SplitWeights, use_residual: bool) -> list[np.ndarray]
 
 def reference_logits(checkpoint: Checkpoint, tokens: list[int], use_residual: bool) -> torch.Tensor:
     def linear(group: LinearGroup, member: LinearSpec) -> torch.Tensor:
-        members = dense_members(checkpoint.group(group.name), use_residual)
+        is_head = group.name == checkpoint.spec.head.name
+        members = dense_members(checkpoint.group(group.name), use_residual or is_head)
         return torch.from_numpy(members[group.members.index(member)])
 
     def weight(name: str) -> Any:
