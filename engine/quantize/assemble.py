@@ -43,9 +43,9 @@ def split_weights(
         residual_scales=np.concatenate([pack_scales(s) for s in _members(group, result.residual_scales)]),
         residual_bits=bits,
         group_size=config.group_size,
-        base_planes=config.base_planes,  # type: ignore[arg-type]
-        residual_planes=config.residual_planes,  # type: ignore[arg-type]
-        exchange_dtype=config.exchange_dtype,  # type: ignore[arg-type]
+        base_planes=config.base_planes,
+        residual_planes=config.residual_planes,
+        exchange_dtype=config.exchange_dtype,
         input_signs=rotations.input_signs,
         output_signs=None if rotations.output_signs is None else np.concatenate(rotations.output_signs),
         mix_in=make_mix(group.in_features),

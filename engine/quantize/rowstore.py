@@ -29,7 +29,7 @@ class RowFile:
                 raise
 
     def write(self, start: int, rows: Tensor) -> None:
-        data = memoryview(rows.detach().to("cpu", torch.float32).contiguous().numpy()).cast("B")
+        data = rows.detach().to("cpu", torch.float32).contiguous().numpy().data.cast("B")
         offset = start * self.width * 4
         while data:
             written = os.pwrite(self._fd, data, offset)
@@ -37,7 +37,7 @@ class RowFile:
 
     def read(self, start: int, stop: int) -> Tensor:
         out = np.empty((stop - start, self.width), np.float32)
-        view, offset = memoryview(out).cast("B"), start * self.width * 4
+        view, offset = out.data.cast("B"), start * self.width * 4
         while view:
             got = os.preadv(self._fd, [view], offset)
             if got == 0:
