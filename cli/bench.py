@@ -22,8 +22,15 @@ SCHEMA_VERSION = 1
 
 def bench(
     model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file, checkpoint or alias.")],
-    tokens: Annotated[int, typer.Option("--tokens", help="Length of each answer (tg).")] = 128,
-    prompt_tokens: Annotated[int, typer.Option("--prompt-tokens", help="Length of the timed prompt (pp).")] = 512,
+    tokens: Annotated[
+        int | None, typer.Option("--tokens", help="Length of each answer (tg): 32, or 128 with --full.")
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None, typer.Option("--prompt-tokens", help="Length of the timed prompt (pp): 128, or 512 with --full.")
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Longer texts, and up to three times as long until the noise is small.")
+    ] = False,
     repeats: Annotated[
         int | None, typer.Option("--repeats", help="Rounds of each measurement; else until the noise is small.")
     ] = None,
@@ -39,9 +46,8 @@ def bench(
 ) -> None:
     """Time prompts (pp), answers (tg) and passes, on real chat text; checks the results first."""
     from twofold.cli.launch_options import LaunchOptions
-    from twofold.engine.bench.report import BenchOptions
 
-    options = BenchOptions(tokens, prompt_tokens, parse_widths(widths), repeats)
+    options = bench_options(tokens, prompt_tokens, parse_widths(widths), repeats, full=full)
     wanted = LaunchOptions(model=model, residual_bits=residual_bits, threads=threads, plan_path=plan, assume_yes=yes)
 
     from twofold.cli.launch import launch
@@ -53,6 +59,26 @@ def bench(
         bench_kernels(launched, options, output)
     else:
         bench_model(launched, options, output)
+
+
+def bench_options(
+    tokens: int | None, prompt_tokens: int | None, widths: tuple[int, ...], repeats: int | None, *, full: bool
+) -> BenchOptions:
+    """What is timed: at length, or so that a small model takes a few minutes on two cores.
+
+    Raises:
+        InvalidOption: a number out of range.
+    """
+    from twofold.engine.bench.report import BenchOptions
+
+    usual_tokens, usual_prompt, seconds = (128, 512, (20.0, 20.0, 60.0)) if full else (32, 128, (10.0, 10.0, 30.0))
+    return BenchOptions(
+        usual_tokens if tokens is None else tokens,
+        usual_prompt if prompt_tokens is None else prompt_tokens,
+        widths,
+        repeats,
+        *seconds,
+    )
 
 
 @contextmanager

@@ -30,10 +30,10 @@ class MeasuredRanks(RankStatistics):
 
 
 def measured_ranks(measured: Mapping[str, Any]) -> MeasuredRanks | None:
-    """The rank statistics that `twofold eval` left in a checkpoint; None where it was never run."""
+    """The rank statistics that `twofold eval` left in a checkpoint (its report); None where it was never run."""
     try:
-        found = measured["eval"]
-        tables = tuple(tuple(float(p) for p in depth) for depth in found["draft"]["rank_frequencies"])
+        found = measured["draft"]
+        tables = tuple(tuple(float(p) for p in depth) for depth in found["rank_frequencies"])
         tokens = int(found["tokens"])
     except (KeyError, TypeError, ValueError):
         return None

@@ -22,7 +22,6 @@ from twofold.profiles.figures import Figure
 
 PLAIN, CHOSEN, CHAIN = "plain", "chosen", "chain_4"
 CHAIN_NODES = 4
-ANSWER_SECONDS = 60.0
 MAX_WIDTH = 1024
 Told = Callable[[str, float], None]
 """What is being done, and how much of its limit is used up (0 to 1)."""
@@ -30,12 +29,15 @@ Told = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """What is timed. `repeats` None: until the noise is small or stable."""
+    """What is timed. `repeats` None: until the noise is small or stable, or a measurement's seconds are over."""
 
     tokens: int = 128
     prompt_tokens: int = 512
     widths: tuple[int, ...] = (1, 2, 4, 8, 16)
     repeats: int | None = None
+    pass_seconds: float = 20.0
+    prompt_seconds: float = 20.0
+    answer_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         _check_range("--tokens", self.tokens, 1, 1 << 20)
@@ -131,17 +133,17 @@ def run_bench(
     plain = Setting(PLAIN, load(_with_drafts(plan, 0)))
     tell("checking the kernels", 0)
     check = check_kernels(Checkpoint.open(path), plain.engine.backend.ops, texts["prose"].long)
-    rule = Rule(repeats=options.repeats)
+    rule = Rule(repeats=options.repeats, max_seconds=options.pass_seconds)
     wide = load(_with_drafts(plan, widest - 1))
     behind = texts["prose"].long[: options.prompt_tokens + widest]
     passes = time_passes(wide, behind, options.widths, rule, partial(tell, "passes"))
     wide.close()
-    longer = replace(rule, min_rounds=3)
+    longer = replace(rule, min_rounds=3, max_seconds=options.prompt_seconds)
     prefill = time_prefill(plain.engine, texts, options.prompt_tokens, longer, partial(tell, "prompts"))
     chosen = plain if plain.engine.n_draft == _n_draft(plan) else Setting(CHOSEN, load(plan))
     chain = chosen if _n_draft(plan) == CHAIN_NODES else Setting(CHAIN, load(_with_drafts(plan, CHAIN_NODES)))
     settings = list({setting.name: setting for setting in (plain, chosen, chain)}.values())
-    longer = replace(rule, min_rounds=4, noise=0.03, max_seconds=ANSWER_SECONDS)
+    longer = replace(rule, min_rounds=4, noise=0.03, max_seconds=options.answer_seconds)
     speeds = time_decoding(settings, texts, options.tokens, longer, partial(tell, "answers"))
     named = {"chosen": chosen, CHAIN: chain}
     return BenchReport(

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from twofold.cli.bench import parse_widths
+from twofold.cli.bench import bench_options, parse_widths
 from twofold.cli.bench_facts import measured_ranks, provenance, tree_figure
+from twofold.engine.evaluate.report import EvalReport
 from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import measured
@@ -102,8 +103,30 @@ def test_widths_are_whole_numbers() -> None:
             parse_widths(wrong)
 
 
+def test_full_is_longer_unless_lengths_are_given() -> None:
+    brief, full = (bench_options(None, None, (1,), None, full=full) for full in (False, True))
+    assert (brief.tokens, brief.prompt_tokens, full.tokens, full.prompt_tokens) == (32, 128, 128, 512)
+    limits = [one.pass_seconds + one.prompt_seconds + one.answer_seconds for one in (brief, full)]
+    assert limits[0] < 60 < limits[1]
+    given = bench_options(7, 9, (1,), 2, full=True)
+    assert (given.tokens, given.prompt_tokens, given.repeats) == (7, 9, 2)
+
+
 def _measured(*depths: list[float]) -> dict[str, Any]:
-    return {"eval": {"tokens": 1000, "draft": {"rank_frequencies": list(depths)}}}
+    """What `twofold eval` stores: its report."""
+    report = EvalReport(
+        model="tiny",
+        text="held out",
+        tokens=1000,
+        rows={},
+        own_kv=[0.5] * 5,
+        exact_kv=[[0.5] * 5 for _ in depths],
+        rank_frequencies=list(depths),
+        residual_bits=6,
+        source_note="float32",
+        draft_tokens=400,
+    )
+    return report.to_json()
 
 
 CHAIN = measured(3.0, "tokens", "here")
@@ -130,7 +153,7 @@ def test_the_range_is_how_far_the_formula_was_off_for_the_chain() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"eval": {}}, {"eval": None}, _measured(), _measured([]), _measured([2.0]), _measured(["x"])],  # type: ignore[list-item]
+    [{}, {"draft": {}}, {"draft": None}, _measured(), _measured([]), _measured([2.0]), _measured(["x"])],  # type: ignore[list-item]
 )
 def test_ranks_that_nobody_measured_are_unknown(wrong: dict[str, Any]) -> None:
     assert measured_ranks(wrong) is None
