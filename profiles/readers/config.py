@@ -9,7 +9,7 @@ from typing import Any
 
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 from twofold.profiles.model_spec import ModelSpec
-from twofold.profiles.readers.fields import Fields
+from twofold.profiles.readers.fields import GET_AGAIN, Fields
 
 Builder = Callable[[Fields, str], ModelSpec]
 
@@ -72,7 +72,7 @@ def spec_from_config(
     config = config_of_language_model(config)
     architecture = architecture_of(config)
     if architecture is None:
-        raise CorruptFile(f"the configuration of {name} names no architecture", needed="a model_type")
+        raise CorruptFile(f"the configuration of {name} names no architecture", needed="a model_type", hint=GET_AGAIN)
     builder = _builder(architecture, name)
     spec = builder(Fields(config, name), architecture)
     unverified = config.get("unverified") or ()

@@ -13,6 +13,7 @@ MAX_LAYERS = 4096
 MAX_VOCABULARY = 1 << 24
 MAX_CONTEXT = 1 << 28
 MAX_EXPERTS = 1 << 14
+GET_AGAIN = "get the model's config.json (or GGUF file) again"
 
 
 class Fields:
@@ -31,6 +32,7 @@ class Fields:
             f"the configuration of {self.name} cannot be used: {key}",
             found="nothing" if found is None else repr(found)[:80],
             needed=needed,
+            hint=GET_AGAIN,
         )
 
     def integer(self, key: str, default: int | None = None, *, low: int = 1, high: int = MAX_DIMENSION) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
-from twofold.profiles.readers.fields import MAX_CONTEXT, MAX_LAYERS, Fields
+from twofold.profiles.readers.fields import GET_AGAIN, MAX_CONTEXT, MAX_LAYERS, Fields
 from twofold.profiles.readers.gguf_header import GgufHeader
 
 _CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -24,7 +24,7 @@ def config_from_gguf(header: GgufHeader) -> dict[str, Any]:
 
     arch = header.fields.get("general.architecture")
     if not isinstance(arch, str):
-        raise CorruptFile(f"{header.name} names no architecture", needed="general.architecture")
+        raise CorruptFile(f"{header.name} names no architecture", needed="general.architecture", hint=GET_AGAIN)
     translators: dict[str, Translator] = {
         "llama": _llama_config,
         "qwen2": _llama_config,

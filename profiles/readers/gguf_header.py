@@ -102,10 +102,20 @@ def _damaged(window: ByteWindow, why: str) -> CorruptFile:
     return CorruptFile(f"{window.name} is damaged near byte {window.offset}: {why}", hint="get the file again")
 
 
+def _shown(magic: bytes) -> str:
+    """The first bytes as text, or in hexadecimal where they are none."""
+    return magic.decode() if magic.isascii() and magic.decode().isprintable() else f"bytes {magic.hex(' ')}"
+
+
 def _preamble(window: ByteWindow) -> tuple[int, int, int]:
     magic = window.take(4)
     if magic != MAGIC:
-        raise CorruptFile(f"{window.name} is not a GGUF file", found=f"it starts with {magic!r}", needed=f"{MAGIC!r}")
+        raise CorruptFile(
+            f"{window.name} is not a GGUF file",
+            found=f"it starts with {_shown(magic)}",
+            needed=f"it starts with {_shown(MAGIC)}",
+            hint="get the file again",
+        )
     version = _u32(window)
     if version in (value << 24 for value in VERSIONS):
         raise UnsupportedModel(f"{window.name} is a big-endian GGUF", hint="convert it on a little-endian machine")

@@ -22,6 +22,17 @@ from twofold.profiles.sources import read_spec, resolve
 FLOAT32, UINT32, STRING, ARRAY, BOOL = 6, 4, 8, 9, 7
 
 
+def test_a_file_of_another_kind_is_explained_in_plain_words(tmp_path: Path) -> None:
+    for start, shown in ((b"PK\x03\x04", "bytes 50 4b 03 04"), (b"GGML", "GGML")):
+        path = tmp_path / "x.gguf"
+        path.write_bytes(start + bytes(32))
+        with pytest.raises(CorruptFile) as caught:
+            read_gguf_header(path)
+        assert caught.value.found == f"it starts with {shown}"
+        assert caught.value.needed == "it starts with GGUF"
+        assert caught.value.hint is not None
+
+
 def text(value: str) -> bytes:
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
