@@ -65,3 +65,15 @@ def _modules_after(code: str) -> set[str]:
 def test_the_command_tree_loads_without_the_heavy_packages() -> None:
     loaded = _modules_after("from twofold.cli.app import build_app; build_app()")
     assert not loaded & {"torch", "numpy", "optuna", "gguf", "transformers", "pydantic_core", "huggingface_hub"}
+
+
+def test_opening_and_running_a_checkpoint_loads_no_torch() -> None:
+    # Whatever a second start imports: finding the checkpoint, planning, the engine, the session.
+    loaded = _modules_after(
+        "from twofold.cli import launch, quantize_job\n"
+        "from twofold.engine.quantize import options, workspace\n"
+        "from twofold.engine import checkpoint, engine, generate, sampling, session, text\n"
+        "from twofold.planner import propose\n"
+        "from twofold import probes; probes.probe(bandwidth=False)\n"
+    )
+    assert not loaded & {"torch", "optuna", "transformers", "huggingface_hub"}

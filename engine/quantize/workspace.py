@@ -8,12 +8,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from twofold.engine.quantize.rowstore import RowFile
 from twofold.profiles.errors import CorruptFile, TwofoldError
 from twofold.profiles.files import write_atomically
 from twofold.profiles.locks import exclusive
+
+if TYPE_CHECKING:
+    from twofold.engine.quantize.rowstore import RowFile
 
 STATE_FILE = "state.json"
 STREAMS = "streams"
@@ -135,6 +137,9 @@ class Workspace:
         return self.streams / f"{name}-{layer:05d}.f32"
 
     def create_stream(self, name: str, layer: int, n_rows: int, width: int) -> RowFile:
+        # Row files are torch's; asking whether a checkpoint is finished must not load it.
+        from twofold.engine.quantize.rowstore import RowFile
+
         return RowFile(self.stream_path(name, layer), n_rows, width, create=True)
 
     def open_stream(self, name: str, n_rows: int, width: int) -> RowFile:
@@ -143,6 +148,8 @@ class Workspace:
         Raises:
             CorruptFile: when the file is missing or has another size than it was written with.
         """
+        from twofold.engine.quantize.rowstore import RowFile
+
         path = self.stream_path(name, self.layers_done)
         if not path.is_file() or path.stat().st_size != n_rows * width * 4:
             raise CorruptFile(f"the work file {path} is missing or damaged", hint="start again with --force")
