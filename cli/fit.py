@@ -90,6 +90,7 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
     from twofold.cli.fit_options import checkpoint_bits, gguf_flag
     from twofold.planner.verdict import download_estimate, fit
     from twofold.profiles.figures import reasoned
+    from twofold.profiles.readers.local import check_shards
     from twofold.profiles.sources import download_bytes, read_spec
     from twofold.profiles.sources.aliases import ALIASES
     from twofold.profiles.units import MIB
@@ -97,6 +98,8 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
     spec = read_spec(ref)
     if not context_given and request.context_tokens is not None:
         request = request.with_context(min(request.context_tokens, spec.context_length))
+    if ref.path is not None and ref.path.is_dir():
+        check_shards(ref.path)
     if ref.kind == "checkpoint" and ref.path is not None:
         request = replace(request, fixed_bits=checkpoint_bits(ref.path))
     download = download_estimate(spec)

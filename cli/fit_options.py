@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from pathlib import Path
@@ -145,11 +144,14 @@ def gguf_flag(ref: ModelRef) -> str | None:
     return None
 
 
-def checkpoint_bits(path: Path) -> int | None:
-    """The residual width that a twofold checkpoint was made with, None where its config does not say."""
-    try:
-        config = json.loads((path / "config.json").read_text("utf-8"))
-        bits = config["quantization_config"]["residual"]["bits"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return bits if isinstance(bits, int) and not isinstance(bits, bool) else None
+def checkpoint_bits(path: Path) -> int:
+    """The residual width that a twofold checkpoint was made with.
+
+    Raises:
+        CorruptFile, UnsupportedModel: a configuration that the engine would refuse.
+    """
+    from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.profiles.readers.local import read_json_object
+
+    config = read_json_object(path / "config.json")
+    return CheckpointConfig.from_json(config.get("quantization_config")).residual_bits

@@ -26,7 +26,12 @@ def read_json_object(path: Path, *, most_bytes: int = MAX_CONFIG_BYTES) -> dict[
     """
     size = path.stat().st_size
     if size > most_bytes:
-        raise CorruptFile(f"{path.name} is too large", found=f"{size} bytes", needed=f"at most {most_bytes} bytes")
+        raise CorruptFile(
+            f"{path.name} is too large",
+            found=f"{size} bytes",
+            needed=f"at most {most_bytes} bytes",
+            hint="get the file again",
+        )
     return parse_json_object(path.read_bytes(), path.name)
 
 
@@ -37,7 +42,7 @@ def parse_json_object(data: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise CorruptFile(f"{name} is not JSON: {error}", hint="get the file again") from error
     if not isinstance(value, dict):
-        raise CorruptFile(f"{name} is not a JSON object", found=type(value).__name__)
+        raise CorruptFile(f"{name} is not a JSON object", found=type(value).__name__, hint="get the file again")
     return value
 
 
@@ -92,6 +97,33 @@ def read_folder_spec(path: Path, *, name: str | None = None) -> ModelSpec:
         facts_source=f"config.json of {'the twofold checkpoint' if own else 'the folder'} {path.name}",
         weights_bytes=sum(sizes) if sizes else None,
     )
+
+
+def check_shards(path: Path) -> None:
+    """Read the header of every safetensors file of a folder, and look for those that its index names.
+
+    Raises:
+        CorruptFile: a file that is missing, truncated or damaged.
+    """
+    from twofold.profiles.readers.safetensors_header import read_safetensors_header
+
+    files = {file.name: file for file in sorted(path.glob("*.safetensors"))}
+    index = path / "model.safetensors.index.json"
+    if index.is_file():
+        weight_map = read_json_object(index).get("weight_map")
+        named = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+        if not named or not all(isinstance(name, str) for name in named):
+            raise CorruptFile(f"{index.name} has no usable weight_map", hint="get the file again")
+        missing = sorted(named - set(files))
+        if missing:
+            raise CorruptFile(
+                f"{path.name} lacks weights",
+                found=f"no {missing[0]}" + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+                needed=f"the {len(named)} files of {index.name}",
+                hint="get the model again",
+            )
+    for file in files.values():
+        read_safetensors_header(file)
 
 
 def is_own_checkpoint(config: dict[str, Any]) -> bool:

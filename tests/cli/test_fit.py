@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
@@ -216,3 +219,47 @@ def test_an_architecture_that_is_not_understood_is_unknown(capsys: pytest.Captur
 def test_a_model_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("no-such-model") == 1
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_damaged_weights_of_a_folder_do_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "vocab_size": 100,
+        "max_position_embeddings": 512,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    weights = tmp_path / "model.safetensors"
+    save_file({"a": np.zeros(64, np.float32)}, weights)
+    # A whole file: the weights are counted from the configuration.
+    assert run(str(tmp_path)) in (0, 3)
+    capsys.readouterr()
+    whole = weights.read_bytes()
+    index = tmp_path / "model.safetensors.index.json"
+    for damage, words in ((whole[:-1], "truncated"), (whole[:20], "model.safetensors"), (b"", "model.safetensors")):
+        weights.write_bytes(damage)
+        assert run(str(tmp_path)) == 1
+        assert words in capsys.readouterr().err
+    weights.write_bytes(whole)
+    index.write_text(json.dumps({"weight_map": {"a": "model-00002-of-00002.safetensors"}}))
+    assert run(str(tmp_path)) == 1
+    assert "lacks weights" in capsys.readouterr().err
+
+
+def test_a_checkpoint_whose_record_is_incomplete_does_not_fit(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "made"
+    shutil.copytree(tiny_checkpoint, folder)
+    assert run(str(folder)) in (0, 3)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "twofold"}
+    (folder / "config.json").write_text(json.dumps(config))
+    capsys.readouterr()
+    assert run(str(folder)) != 0
+    shown = capsys.readouterr()
+    assert "FITS" not in shown.out and "version" in shown.err
