@@ -16,12 +16,15 @@ from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 if TYPE_CHECKING:
     from twofold.cli.model_options import SamplingOptions
+    from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.engine import Engine
     from twofold.engine.session import Session
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.plan import Plan
     from twofold.profiles.model_spec import ModelSpec
     from twofold.profiles.sources import ModelRef
+
+MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,15 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
         InvalidOption: a context beyond the model's.
     """
     from twofold.cli.fit_options import local_machine
+    from twofold.cli.output import err
     from twofold.planner.propose import propose
     from twofold.planner.request import KV_TYPES, QualityFloor, Request, resolve_context
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
     # Settings bound a default; only what was asked for on the command line is an error when it is too much.
+    if options.kv is None and settings.kv not in (None, "f16"):
+        err().warning(f"the setting kv = {settings.kv} is for fit; the engine of this version keeps its cache in f16")
     context = options.ctx
     if context is None and settings.ctx is not None:
         context = min(settings.ctx, spec.context_length)
@@ -97,7 +103,7 @@ def check_runnable(spec: ModelSpec) -> None:
 
 def checkpoint_of(options: LaunchOptions) -> Path | None:
     """The model's checkpoint, made now if there is none; None after a dry run."""
-    from twofold.cli.quantize_job import Job, default_folder
+    from twofold.cli.quantize_job import Job, default_folder, refuse_changed_source
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
     from twofold.engine.quantize.workspace import is_finished
     from twofold.profiles.sources import identify, read_spec, resolve
@@ -112,6 +118,7 @@ def checkpoint_of(options: LaunchOptions) -> Path | None:
     quantize_options = QuantizeOptions(residual_bits=bits, seed=options.seed)
     folder = default_folder(ref, quantize_options)
     if not options.dry_run and is_finished(folder):
+        refuse_changed_source(ref, folder, bits)
         return folder
     job = Job(ref, spec, folder, quantize_options, options.calibration, DEFAULT_CALIBRATION_TOKENS)
     if options.dry_run:
@@ -126,6 +133,15 @@ def fetch_checkpoint(ref: ModelRef) -> Path:
     from twofold.profiles.sources import fetch
 
     return ref.path if ref.path is not None else fetch(ref)
+
+
+def _called_as_its_source(checkpoint: Checkpoint) -> ModelSpec:
+    """The spec under the name of the model that was quantised, not of the folder it lies in."""
+    from dataclasses import replace
+
+    name = checkpoint.config.source.get("name")
+    is_usable = isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= MAX_NAME
+    return replace(checkpoint.spec, name=name) if is_usable else checkpoint.spec
 
 
 def _check_width(options: LaunchOptions, bits: int) -> None:
@@ -160,7 +176,7 @@ def launch(options: LaunchOptions) -> Launched | None:
         return None
     checkpoint = Checkpoint.open(path)
     _check_width(options, checkpoint.config.residual_bits)
-    spec = checkpoint.spec
+    spec = _called_as_its_source(checkpoint)
     plan = (
         read_plan(options.plan_path)
         if options.plan_path is not None

@@ -27,6 +27,48 @@ def default_folder(ref: ModelRef, options: QuantizeOptions) -> Path:
     return checkpoints_dir() / f"{ref.name}-r{options.residual_bits}-s{options.seed}"
 
 
+def refuse_changed_source(ref: ModelRef, folder: Path, bits: int) -> None:
+    """Refuse a finished checkpoint whose source at the same path is another model now.
+
+    The source is hashed only where it was written or moved after the checkpoint's dense file (which nothing rewrites);
+    where it is still the same, that file's time is set to now, so that the next start need not hash again.
+
+    Raises:
+        TwofoldError: the fingerprints differ.
+    """
+    import contextlib
+    import os
+    import shlex
+
+    from twofold.engine.checkpoint.layout import DENSE_FILE
+    from twofold.engine.weights import open_weights
+    from twofold.profiles.errors import TwofoldError
+    from twofold.profiles.readers.local import read_json_object
+
+    dense = folder / DENSE_FILE
+    if ref.kind not in ("folder", "gguf") or ref.path is None or ref.alias is not None or not dense.is_file():
+        return
+    files = sorted(ref.path.glob("*.safetensors")) if ref.path.is_dir() else [ref.path]
+    changed = max((max(stat.st_mtime, stat.st_ctime) for stat in (file.stat() for file in files)), default=0.0)
+    record = read_json_object(folder / "config.json")["quantization_config"].get("source")
+    made_from = record.get("sha256") if isinstance(record, dict) else None
+    if changed <= dense.stat().st_mtime or made_from is None:
+        return
+    err().line(f"{ref.text} is newer than its checkpoint: comparing")
+    with open_weights(ref.path) as source:
+        found = source.sha256()
+    if found != made_from:
+        raise TwofoldError(
+            f"{ref.text} is not the model that {folder} was made from",
+            found=f"SHA-256 {found[:12]}…",
+            needed=f"SHA-256 {str(made_from)[:12]}…",
+            hint=f"twofold quantize {shlex.quote(ref.text)} --residual-bits {bits} --force, or open the checkpoint: "
+            f"twofold chat {shlex.quote(str(folder))}",
+        )
+    with contextlib.suppress(OSError):  # somebody else's checkpoint: the next start compares again
+        os.utime(dense)
+
+
 class Job:
     """See the module."""
 
@@ -61,6 +103,7 @@ class Job:
             )
         check_target(self.folder)
         if is_finished(self.folder) and not force:
+            refuse_changed_source(self.ref, self.folder, self.options.residual_bits)
             return None
         sheet, choice = self.costs()
         if not self.as_json:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from twofold.cli.launch import launch
 from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.quantize_job import refuse_changed_source
+from twofold.cli.repl.status import header
 from twofold.kernels.cpu import missing_reason
-from twofold.profiles.errors import InvalidOption
+from twofold.profiles.errors import InvalidOption, TwofoldError
+from twofold.profiles.files import file_sha256
+from twofold.profiles.sources.model_ref import ModelRef
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
 
@@ -26,3 +38,63 @@ def test_another_width_is_refused_and_not_ignored(tiny_checkpoint: Path) -> None
     with pytest.raises(InvalidOption, match="another residual width") as refused:
         launch(LaunchOptions(model=str(tiny_checkpoint), residual_bits=7))
     assert "6 bits" in str(refused.value.needed) and "7" in str(refused.value.found)
+
+
+def test_a_model_is_called_as_its_source_and_not_as_its_folder(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tiny-r6-s0"
+    shutil.copytree(tiny_checkpoint, folder)
+    _edit(folder, lambda config: config.update(source={"name": "Tiny-Instruct"}))
+    launched = launch(LaunchOptions(model=str(folder), threads=1))
+    assert launched is not None
+    assert launched.plan.model == launched.spec.name == "Tiny-Instruct"
+    assert header(launched.plan).startswith("Tiny-Instruct ")
+    _edit(folder, lambda config: config.update(source={"name": "\x1b[31m"}))
+    launched = launch(LaunchOptions(model=str(folder), threads=1))
+    assert launched is not None and launched.plan.model == folder.name
+
+
+def test_a_source_replaced_at_the_same_path_is_noticed(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, folder = tmp_path / "source", tmp_path / "made"
+    source.mkdir()
+    shutil.copy(tiny_checkpoint / "config.json", source)
+    config = json.loads((source / "config.json").read_text())
+    del config["quantization_config"]
+    (source / "config.json").write_text(json.dumps(config))
+    weights = source / "model.safetensors"
+    save_file({"a": np.zeros(4, np.float32)}, weights)
+    shutil.copytree(tiny_checkpoint, folder)
+    _edit(folder, lambda config: config.update(source={"sha256": file_sha256(weights)}))
+    ref = ModelRef("folder", str(source), "source", path=source)
+    long_ago = time.time() - 1000
+    dense = folder / "dense.safetensors"
+
+    os.utime(dense, (long_ago, long_ago))
+    refuse_changed_source(ref, folder, 6)
+    assert dense.stat().st_mtime > long_ago + 500
+    with monkeypatch.context() as patch:  # the second start reads no weights
+        patch.setattr("twofold.engine.weights.open_weights", lambda _: pytest.fail("hashed again"))
+        refuse_changed_source(ref, folder, 6)
+
+    save_file({"a": np.ones(4, np.float32)}, weights)
+    os.utime(dense, (long_ago, long_ago))
+    with pytest.raises(TwofoldError, match="is not the model") as refused:
+        refuse_changed_source(ref, folder, 6)
+    assert refused.value.hint is not None and "--force" in refused.value.hint
+
+
+def test_the_setting_kv_is_said_not_to_be_followed(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TWOFOLD_KV", "q8_0")
+    launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1))
+    assert launched is not None and launched.plan.k_type == "f16"
+    assert capsys.readouterr().err.count("kv = q8_0") == 1
+
+
+def _edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = folder / "config.json"
+    whole = json.loads(path.read_text())
+    change(whole["quantization_config"])
+    path.write_text(json.dumps(whole))
