@@ -41,7 +41,6 @@ def refuse_changed_source(ref: ModelRef, folder: Path, bits: int) -> None:
     import shlex
 
     from twofold.engine.checkpoint.layout import DENSE_FILE
-    from twofold.engine.weights import open_weights
     from twofold.profiles.errors import TwofoldError
     from twofold.profiles.readers.local import read_json_object
 
@@ -54,6 +53,8 @@ def refuse_changed_source(ref: ModelRef, folder: Path, bits: int) -> None:
     made_from = record.get("sha256") if isinstance(record, dict) else None
     if changed <= dense.stat().st_mtime or made_from is None:
         return
+    from twofold.engine.weights import open_weights
+
     err().line(f"{ref.text} is newer than its checkpoint: comparing")
     with open_weights(ref.path) as source:
         found = source.sha256()
