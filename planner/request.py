@@ -44,11 +44,11 @@ class QualityFloor:
             kl = float(text)
         except ValueError:
             kl = -1.0
-        if not 0 < kl < 100:
+        if not 0 < kl <= 10:
             raise InvalidOption(
                 "the quality floor is not understood",
                 found=f"--min-quality {text}",
-                needed="q8, q6, q4, or a KL divergence above 0 (for example 0.002)",
+                needed="q8, q6, q4, or a KL divergence above 0 and at most 10 (for example 0.002)",
                 hint="twofold fit MODEL --min-quality q8",
             )
         note = (

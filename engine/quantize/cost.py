@@ -8,26 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twofold.engine.quantize.options import QuantizeOptions
+from twofold.planner.codecs import base_bytes, residual_bytes
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import Figure, measured, reasoned, unknown
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
-_TILE, _GROUP = 16, 128
+_GROUP = 128
 _CHUNK_ROWS = 2048
 _STORE_RAM_BYTES = 512 << 20
 _RUNTIME_BYTES = 330 << 20
 """Python with torch, numpy and the tokenizer loaded."""
 
 
-def _up(n: int, unit: int) -> int:
-    return -(-n // unit) * unit
-
-
 def group_bytes(group: LinearGroup, bits: int) -> int:
     """Base and residual of a group in a checkpoint: codes and fp16 scales, padding included."""
-    rows = sum(_up(member.out_features, _TILE) * member.copies for member in group.members)
-    scales = 2 * 2 * rows * -(-group.in_features // _GROUP)
-    return rows * _up(group.in_features, _TILE) * (2 + bits) // 8 + scales
+    return base_bytes(group) + residual_bytes(group, bits)
 
 
 def result_bytes(spec: ModelSpec, options: QuantizeOptions) -> int:

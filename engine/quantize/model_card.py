@@ -9,6 +9,7 @@ from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.text.tokenizer import Tokenizer
 from twofold.profiles.files import write_atomically
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.local import read_config
 
 _CARD = """---
 library_name: twofold
@@ -33,17 +34,6 @@ Nothing was measured yet; `twofold eval PATH` measures and `config.json` keeps w
 """
 
 
-def source_config(path: Path) -> dict[str, Any]:
-    """The `config.json` of a folder, or the equivalent of a GGUF file's metadata."""
-    from twofold.profiles.readers.gguf_config import config_from_gguf
-    from twofold.profiles.readers.gguf_header import read_gguf_header
-    from twofold.profiles.readers.local import read_json_object
-
-    if path.is_dir():
-        return dict(read_json_object(path / "config.json"))
-    return dict(config_from_gguf(read_gguf_header(path)))
-
-
 def write_companions(folder: Path, source: Path, spec: ModelSpec, config: CheckpointConfig) -> dict[str, Any]:
     """Write tokenizer files and model card; the source's configuration is returned for `config.json`."""
     Tokenizer.load(source).save(folder)
@@ -62,4 +52,4 @@ def write_companions(folder: Path, source: Path, spec: ModelSpec, config: Checkp
         seed=config.seed,
     )
     write_atomically(folder / "README.md", card)
-    return source_config(source)
+    return dict(read_config(source))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twofold.kernels.naive.packing import RESIDUAL_BITS
 from twofold.profiles.errors import InvalidOption
 
-RESIDUAL_BITS = (4, 5, 6, 7, 8)
 DEFAULT_RESIDUAL_BITS = 6
 DEFAULT_CALIBRATION_TOKENS = 16384
 MIN_CALIBRATION_TOKENS = 256

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.engine.checkpoint.layout import EMBEDDING
 from twofold.engine.checkpoint.writer import finish, write_dense, write_layer
 from twofold.engine.graph.registry import graph_of
 from twofold.engine.quantize import levels as level_fit
@@ -27,7 +28,7 @@ from twofold.engine.quantize.rowstore import RowFile, RowStore
 from twofold.engine.quantize.stages import record
 from twofold.engine.quantize.workspace import Workspace, check_target, is_finished, owned
 from twofold.engine.weights import open_weights
-from twofold.engine.weights.source import EMBEDDING, WeightSource
+from twofold.engine.weights.source import WeightSource
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.model_spec import LinearGroup, ModelSpec

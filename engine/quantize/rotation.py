@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-MAX_MIXED_BLOCKS = 256
-"""With more blocks than this the blocks stay unmixed: an m × m product would cost more than it brings."""
+from twofold.kernels.naive.rotation import block_width, needs_mix
 
 _KRONECKER_WIDTH = 64
 
@@ -29,15 +28,8 @@ def blocks_of(dimension: int) -> tuple[int, int]:
     Raises:
         ValueError: for a dimension below 1.
     """
-    if dimension < 1:
-        raise ValueError(f"no rotation of dimension {dimension}")
-    w = dimension & -dimension
+    w = block_width(dimension)
     return dimension // w, w
-
-
-def is_mixed(dimension: int) -> bool:
-    """Whether the rotation of this dimension has a mixer (1 < m ≤ 256)."""
-    return 1 < blocks_of(dimension)[0] <= MAX_MIXED_BLOCKS
 
 
 def _bits(seed: int, name: str) -> np.random.PCG64:
@@ -57,7 +49,7 @@ def make_mix(dimension: int) -> NDArray[np.float32] | None:
     The Hartley matrix, cas(2πjk/m)/√m: symmetric, orthogonal for every m, and its entries are at most √2/√m, so every
     block reaches every other about evenly (a random orthogonal matrix leaves some blocks nearly where they were).
     """
-    if not is_mixed(dimension):
+    if not needs_mix(dimension):
         return None
     m, _ = blocks_of(dimension)
     angle = 2 * math.pi / m * (np.outer(np.arange(m), np.arange(m)) % m)

@@ -11,12 +11,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from twofold.engine.checkpoint.layout import EMBEDDING
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.files import file_sha256
 from twofold.profiles.model_spec import ModelSpec
 
 HEAD = "lm_head.weight"
-EMBEDDING = "model.embed_tokens.weight"
 
 Float32 = npt.NDArray[np.float32]
 
