@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from twofold.engine.bench.prompts import KINDS, BenchTexts, Kind
-from twofold.engine.bench.rounds import Rule, Series, Share, interleave, iqr
+from twofold.engine.bench.rounds import Rule, Share, interleave
 from twofold.engine.engine import Engine
 from twofold.engine.generate import generate
 from twofold.profiles.errors import EngineFailed
 from twofold.profiles.figures import Figure, measured
+from twofold.profiles.series import Series, iqr
 
 WARM_TOKENS = 8
 WARM_PROMPT_TOKENS = 64

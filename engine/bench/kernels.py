@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.engine.backend import Backend, choose_backend
-from twofold.engine.bench.rounds import Rule, Series, interleave, warm_up
+from twofold.engine.bench.rounds import Rule, interleave, warm_up
 from twofold.engine.bench.self_check import SelfCheck, check_kernels
 from twofold.engine.checkpoint import Checkpoint
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.figures import Figure
+from twofold.profiles.series import Series
 
 SAMPLE_SECONDS = 2.0
 

@@ -6,13 +6,12 @@ has stopped changing; failing that, at a limit. Which of them it was is part of 
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from twofold.profiles.figures import Figure, measured
+from twofold.profiles.series import Series, is_stable, noise
 
 Key = TypeVar("Key", bound=Hashable)
 Sampler = Callable[[int], float]
@@ -43,36 +42,6 @@ class Rule:
         is_finite = self.repeats is None or self.repeats >= 1
         if self.min_rounds < 2 or self.window < 2 or self.max_seconds <= 0 or not is_finite:
             raise ValueError(f"a measurement needs at least two rounds, a window of two, and time: {self!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class Series:
-    """Samples in the order they were taken, and what ended the measurement."""
-
-    samples: tuple[float, ...]
-    ended_by: Ending
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.samples)
-
-    @property
-    def iqr(self) -> float:
-        """Interquartile range, in the samples' unit."""
-        return iqr(self.samples)
-
-    def figure(self, unit: str, by: str) -> Figure:
-        """The median as a measured figure with n and spread."""
-        value, spread = float(f"{self.median:.4g}"), float(f"{self.iqr:.3g}")
-        return measured(value, unit, f"{by}; median; ended by: {self.ended_by}", n=len(self.samples), spread=spread)
-
-
-def iqr(samples: Sequence[float]) -> float:
-    """Interquartile range (inclusive method); 0 for fewer than two samples."""
-    if len(samples) < 2:
-        return 0.0
-    lower, _, upper = statistics.quantiles(samples, n=4, method="inclusive")
-    return upper - lower
 
 
 def warm_up(samplers: Mapping[Key, Sampler], rule: Rule, clock: Callable[[], float] = time.perf_counter) -> int:
@@ -106,7 +75,7 @@ def interleave(
         order = list(samplers)[:: 1 if done % 2 == 0 else -1]
         for key in order:
             samples[key].append(samplers[key](done))
-            noises[key].append(iqr(samples[key]) / statistics.median(samples[key]))
+            noises[key].append(noise(samples[key]))
         done += 1
         elapsed_s = clock() - started
         ending = _ending(list(noises.values()), done, elapsed_s, rule)
@@ -127,5 +96,4 @@ def _ending(noises: list[list[float]], done: int, elapsed_s: float, rule: Rule) 
 
 
 def _is_stable(noises: list[float], rule: Rule) -> bool:
-    recent = noises[-rule.window :]
-    return noises[-1] <= rule.noise or max(recent) - min(recent) <= rule.drift * statistics.fmean(recent)
+    return noises[-1] <= rule.noise or is_stable(noises, rule.window, rule.drift)

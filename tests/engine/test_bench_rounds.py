@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from twofold.engine.bench.rounds import Rule, Series, interleave, iqr, warm_up
+from twofold.engine.bench.rounds import Rule, interleave, warm_up
+from twofold.profiles.series import Series, iqr
 
 
 def _clock(step: float) -> Callable[[], float]:

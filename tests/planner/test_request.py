@@ -23,7 +23,7 @@ def test_a_kl_is_not_guessed_into_bits() -> None:
     assert floor.note is not None and "cannot be turned" in floor.note
 
 
-@pytest.mark.parametrize("text", ["q5", "", "-1", "nan", "inf", "0", "1e9", "q8_0"])
+@pytest.mark.parametrize("text", ["q5", "", "-1", "nan", "inf", "0", "10.1", "1e9", "q8_0"])
 def test_nonsense_floors(text: str) -> None:
     with pytest.raises(InvalidOption, match="quality floor"):
         QualityFloor.parse(text)

@@ -16,7 +16,8 @@ from twofold.kernels.cpu import missing_reason, native
 from twofold.probes.bandwidth import CannotMeasure, measure_ram, read_bandwidth, set_bytes
 from twofold.probes.cpu import read_cpu, usable_cpus
 from twofold.probes.memory import read_memory
-from twofold.probes.stopping import StopRule, collect, iqr
+from twofold.probes.stopping import StopRule, collect
+from twofold.profiles.series import iqr
 
 MIB = 1 << 20
 needs_native = pytest.mark.skipif(missing_reason() is not None, reason="no native module")
@@ -71,7 +72,7 @@ def test_figure_tells_n_spread_and_ending() -> None:
     series = collect(lambda: next(source), StopRule(min_samples=9, max_seconds=5.0), lambda: next(clock))
     figure = series.figure("GB/s", "test")
     assert (figure.value, figure.n, figure.spread) == (12.0, 5, 2.0)
-    assert figure.by == "test; ended by: time limit"
+    assert figure.by == "test; median; ended by: time limit"
 
 
 def test_iqr() -> None:
