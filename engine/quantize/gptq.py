@@ -5,18 +5,33 @@ H = (I + F)·D·(I + F)ᵀ, F strictly upper triangular, column k is rounded at 
 is the error of the columns before it. No inverse is formed, and W itself stays untouched until it turns into E.
 
 Everything works on transposed weights [K, rows]: a column of W is then contiguous, and all rows advance together.
+
+A block's columns are rounded by the native kernel where the tensors are on the CPU and the module is there, else by
+torch on any device. Both compute the same in exact arithmetic; their sums round in another order, so that a weight
+which lies on a threshold may get its neighbouring code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from twofold.engine.quantize.hessian import Feedback
 from twofold.engine.quantize.lloyd_max import OUTER_LEVEL, Levels
+
+OUTLIER_REACH = 0.5
+"""The outer level reaches at least this part of a block's largest weight.
+
+The residual's step is its largest value in the block over qm, and that is what an outlier leaves over the outer level.
+Four levels lose little by being stretched (they are at an optimum), the residual gains at once. Layers 2, 12, 22 and 28
+of SmolLM2, 6 bits, held-out output error of base + residual against int8 g32's, and of the base: without 1.38 and
+0.0253; 0.55: 1.18 and 0.0260; 0.6: 1.02 and 0.0270; 0.65: 0.92 and 0.0288; all scales × 1.2 instead: 1.05 and 0.0281.
+"""
 
 _SUB_BLOCK = 32
 _ROWS_AT_ONCE = 8192
@@ -33,16 +48,65 @@ class Rounded:
 
 Scale = Callable[[Tensor], Tensor]
 """Target block [g, rows] → fp16 scales [rows]."""
-Column = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(target [rows], scale fp32 [rows], 1/scale or 0) → integer levels as fp32 [rows]."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """The levels: ±inner and ±highest, or every integer up to ±highest where `inner` is None."""
+
+    inner: int | None
+    highest: int
+
+    @property
+    def threshold(self) -> float:
+        return ((self.inner or 0) + self.highest) / 2
+
+    def nearest(self, size: Tensor) -> Tensor:
+        """Levels, as fp32, of targets in units of their scale."""
+        if self.inner is None:
+            return size.round_().clamp_(-self.highest, self.highest)
+        sizes = torch.where(size.abs() > self.threshold, float(self.highest), float(self.inner))
+        return sizes.copysign_(size)
+
+
+@cache
+def _native_round_columns() -> Callable[..., Any] | None:
+    from twofold.kernels.cpu import missing_reason, native
+
+    if missing_reason() is not None or not hasattr(native(), "round_columns"):
+        return None
+    from twofold.kernels.cpu import ops
+
+    return ops.round_columns
+
+
+def _round_block(weights: Tensor, target: Tensor, own: Tensor, scale: Tensor, grid: _Grid, levels: Tensor) -> None:
+    """Round the columns of one block: `weights` [g, rows] become the error, `levels` int8 are filled."""
+    native = _native_round_columns() if weights.device.type == "cpu" else None
+    if native is not None:
+        arrays = (tensor.numpy() for tensor in (weights, target, own, scale))
+        native(*arrays, inner=grid.inner, highest=grid.highest, out=levels.numpy())
+        return
+    n_columns = weights.shape[0]
+    inverse = torch.where(scale > 0, 1 / scale, 0.0)
+    for first in range(0, n_columns, _SUB_BLOCK):
+        last = min(first + _SUB_BLOCK, n_columns)
+        if first:
+            target[first:last].addmm_(own[:first, first:last].T, weights[:first])
+        for k in range(first, last):
+            level = grid.nearest(target[k] * inverse)
+            levels[k] = level
+            error = weights[k].sub_(level.mul_(scale))
+            if k + 1 < last:
+                target[k + 1 : last].addr_(own[k, k + 1 : last], error)
 
 
 def _round_rows(
-    weights: Tensor, feedback: Feedback, group_size: int, scale_of: Scale, column_of: Column
+    weights: Tensor, feedback: Feedback, group_size: int, scale_of: Scale, grid: _Grid
 ) -> tuple[Tensor, Tensor]:
-    """Round all columns of `weights` [K, rows], which become the error; integer levels fp32 [K, rows] and scales."""
+    """Round all columns of `weights` [K, rows], which become the error; integer levels int8 [K, rows] and scales."""
     n_inputs = weights.shape[0]
-    levels = torch.empty_like(weights)
+    levels = torch.empty_like(weights, dtype=torch.int8)
     scales = []
     for start in range(0, n_inputs, group_size):
         stop = min(start + group_size, n_inputs)
@@ -59,19 +123,7 @@ def _round_rows(
             solve = torch.linalg.solve_triangular(own.T, unit, upper=False, unitriangular=True)
             updated = torch.addmm(weights[start:stop], solve, pushed)
         scales.append(scale_of(updated))
-        scale = scales[-1].float()
-        inverse = torch.where(scale > 0, 1 / scale, 0.0)
-        block, block_levels = weights[start:stop], levels[start:stop]
-        for first in range(0, stop - start, _SUB_BLOCK):
-            last = min(first + _SUB_BLOCK, stop - start)
-            if first:
-                target[first:last].addmm_(own[:first, first:last].T, block[:first])
-            for k in range(first, last):
-                level = column_of(target[k], scale, inverse)
-                block_levels[k] = level
-                error = block[k].sub_(level.mul_(scale))
-                if k + 1 < last:
-                    target[k + 1 : last].addr_(own[k, k + 1 : last], error)
+        _round_block(weights[start:stop], target, own, scales[-1].float(), grid, levels[start:stop])
     return levels, torch.stack(scales)
 
 
@@ -80,13 +132,13 @@ def _round(
     feedback: Feedback,
     group_size: int,
     scale_of: Scale,
-    column_of: Column,
+    grid: _Grid,
     to_codes: Callable[[Tensor], Tensor],
 ) -> Rounded:
     codes, scales = [], []
     for rows in weights.split(_ROWS_AT_ONCE, dim=1):
         own = rows.contiguous()
-        levels, group_scales = _round_rows(own, feedback, group_size, scale_of, column_of)
+        levels, group_scales = _round_rows(own, feedback, group_size, scale_of, grid)
         if own is not rows:
             rows.copy_(own)
         codes.append(to_codes(levels).to(torch.uint8))
@@ -97,24 +149,20 @@ def _round(
 def round_base(weights: Tensor, feedback: Feedback, levels: Levels, group_size: int) -> Rounded:
     """The 2-bit base of rotated, transposed weights [K, rows], which are overwritten by the error.
 
-    A scale is the RMS of the error-updated block times what a level's integer step is worth, rounded to fp16 before
-    anything is rounded with it. Codes are indices into `levels.integers`.
+    A scale is the RMS of the error-updated block times what a level's integer step is worth, or more where the block
+    has outliers (`OUTLIER_REACH`), rounded to fp16 before anything is rounded with it. Codes are indices into
+    `levels.integers`.
     """
-    threshold = (levels.inner + OUTER_LEVEL) / 2
-    inner = torch.tensor(float(levels.inner), device=weights.device)
-    outer = torch.tensor(float(OUTER_LEVEL), device=weights.device)
+    grid = _Grid(levels.inner, OUTER_LEVEL)
 
     def scale_of(block: Tensor) -> Tensor:
-        return (block.square().mean(0).sqrt_() * levels.step_per_rms).half()
-
-    def column_of(target: Tensor, scale: Tensor, inverse: Tensor) -> Tensor:
-        size = target * inverse
-        return torch.where(size.abs() > threshold, outer, inner).copysign_(size)
+        by_rms = block.square().mean(0).sqrt_() * levels.step_per_rms
+        return torch.maximum(by_rms, block.abs().amax(0) * (OUTLIER_REACH / OUTER_LEVEL)).half()
 
     def to_codes(value: Tensor) -> Tensor:
-        return (value > 0).to(torch.uint8) + (value > -threshold) + (value > threshold)
+        return (value > 0).to(torch.uint8) + (value > -grid.threshold) + (value > grid.threshold)
 
-    return _round(weights, feedback, group_size, scale_of, column_of, to_codes)
+    return _round(weights, feedback, group_size, scale_of, grid, to_codes)
 
 
 def round_residual(weights: Tensor, feedback: Feedback, bits: int, group_size: int) -> Rounded:
@@ -125,12 +173,9 @@ def round_residual(weights: Tensor, feedback: Feedback, bits: int, group_size: i
     """
     if not 2 <= bits <= 8:
         raise ValueError(f"residual bits must be between 2 and 8, got {bits}")
-    qm = float((1 << (bits - 1)) - 1)
+    qm = (1 << (bits - 1)) - 1
 
     def scale_of(block: Tensor) -> Tensor:
         return (block.abs().amax(0) / qm).half()
 
-    def column_of(target: Tensor, scale: Tensor, inverse: Tensor) -> Tensor:
-        return (target * inverse).round_().clamp_(-qm, qm)
-
-    return _round(weights, feedback, group_size, scale_of, column_of, lambda value: value + qm)
+    return _round(weights, feedback, group_size, scale_of, _Grid(None, qm), lambda value: value.short() + qm)

@@ -12,6 +12,7 @@ import numpy as np
 from twofold.kernels.cpu import native
 from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
 from twofold.kernels.naive.rope import rope_tables
+from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.split_weights import SplitWeights
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "rope_tables",
+    "round_columns",
     "silu_mul",
     "split_linear",
 ]
@@ -134,6 +136,24 @@ def attention(
         np.ascontiguousarray(q), keys, values, n_committed, np.ascontiguousarray(parents), scale, window or 0, y
     )
     return y
+
+
+def round_columns(
+    weights: F32, target: F32, feedback: F32, scale: F32, *, inner: int | None, highest: int, out: I8 | None = None
+) -> I8:
+    """Round a block's columns with error feedback: see `twofold.kernels.naive.round_columns.round_columns`."""
+    levels = np.empty(weights.shape, np.int8) if out is None else out
+    check_arguments(weights, target, feedback, scale, inner, highest, levels)
+    _cpu.round_columns(
+        weights,
+        np.ascontiguousarray(target),
+        np.ascontiguousarray(feedback),
+        np.ascontiguousarray(scale),
+        inner or 0,
+        highest,
+        levels,
+    )
+    return levels
 
 
 def _output(out: F32 | None, shape: tuple[int, ...]) -> F32:

@@ -8,6 +8,7 @@ from twofold.kernels.naive.elementwise import add
 from twofold.kernels.naive.embedding import embed
 from twofold.kernels.naive.rms_norm import rms_norm
 from twofold.kernels.naive.rope import rope, rope_tables
+from twofold.kernels.naive.round_columns import round_columns
 from twofold.kernels.naive.silu import silu_mul
 from twofold.kernels.naive.split_linear import split_linear
 from twofold.kernels.naive.split_weights import SplitWeights
@@ -21,6 +22,7 @@ __all__ = [
     "rms_norm",
     "rope",
     "rope_tables",
+    "round_columns",
     "silu_mul",
     "split_linear",
 ]

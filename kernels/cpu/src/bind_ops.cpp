@@ -12,6 +12,7 @@
 
 #include "dispatch.hpp"
 #include "pass_ops.hpp"
+#include "round_columns.hpp"
 #include "split_linear.hpp"
 #include "thread_pool.hpp"
 
@@ -203,12 +204,32 @@ void bind_attention(nb::module_& m) {
       "scale"_a, "window"_a, "out"_a.noconvert());
 }
 
+void bind_round_columns(nb::module_& m) {
+  m.def(
+      "round_columns",
+      [](Out<float, 2> weights, In<float, 2> target, In<float, 2> feedback, In<float, 1> scale, int inner, int highest,
+         Out<std::int8_t, 2> levels) {
+        const std::size_t columns = weights.shape(0), rows = weights.shape(1);
+        need(target.shape(0) == columns && target.shape(1) == rows && feedback.shape(0) == columns &&
+                 feedback.shape(1) == columns && scale.shape(0) == rows && levels.shape(0) == columns &&
+                 levels.shape(1) == rows,
+             "shapes differ");
+        need(0 <= inner && inner < highest && highest <= 127, "levels do not fit in int8");
+        const nb::gil_scoped_release release;
+        twofold::round_columns(weights.data(), target.data(), feedback.data(), scale.data(), long(columns), long(rows), inner,
+                               highest, levels.data());
+      },
+      "weights"_a.noconvert(), "target"_a.noconvert(), "feedback"_a.noconvert(), "scale"_a.noconvert(), "inner"_a,
+      "highest"_a, "levels"_a.noconvert());
+}
+
 }  // namespace
 
 void bind_ops(nb::module_& m) {
   bind_split_linear(m);
   bind_rows(m);
   bind_attention(m);
+  bind_round_columns(m);
   m.def("isa", &twofold::isa, "The tier whose inner loops run (ValueError where TWOFOLD_CPU_ISA cannot be).");
   m.def("available_tiers", &twofold::available_tiers, "Tiers that this machine has, lowest first.");
   m.def("force_isa", &twofold::force_isa, "tier"_a, "Use this tier from now on; '' returns to the default choice.");

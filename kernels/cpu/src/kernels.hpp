@@ -9,6 +9,7 @@ namespace twofold {
 constexpr long kTileRows = 16;
 constexpr long kBlockInputs = 16;
 constexpr long kMaxHeadsPerTask = 4;
+constexpr long kMaxRoundedStrip = 64;
 
 enum class Exchange : int { float32 = 0, float16 = 1, bfloat16 = 2 };
 
@@ -47,6 +48,18 @@ struct AttentionArgs {
   float scale;
 };
 
+// One block of columns to round; arrays are [columns][rows], a row being one output of a Linear.
+struct RoundColumnsArgs {
+  float* weights;         // become the errors
+  const float* target;
+  const float* feedback;  // [column][column before it]
+  const float* scale;     // [rows]
+  std::int8_t* levels;
+  long columns, rows;
+  bool four_levels;  // +-inner and +-highest, or every integer up to highest
+  float inner, highest;
+};
+
 // What one row sees: slots first..first + n_committed - 1, then the n_path slots of `path`.
 struct Visible {
   long first, n_committed;
@@ -70,6 +83,8 @@ struct Kernels {
   long (*argmax)(const float* x, long n);  // -1 where a NaN is among them
   // heads head .. head + n_heads - 1 (one KV head's) of one row; scratch [attention_scratch()].
   void (*attention)(const AttentionArgs& args, const Visible& visible, long row, long head, long n_heads, float* scratch);
+  // Rows row_begin .. row_end - 1; scratch [columns][kMaxRoundedStrip].
+  void (*round_columns)(const RoundColumnsArgs& args, long row_begin, long row_end, float* scratch);
 };
 
 // Floats of scratch that one call of `attention` uses.

@@ -5,11 +5,12 @@
 #include "ops/quantize.hpp"
 #include "ops/rms_norm.hpp"
 #include "ops/rotate.hpp"
+#include "ops/round_columns.hpp"
 #include "ops/split_product.hpp"
 
 namespace twofold {
 
 extern const Kernels kKernelsAvx512 = {rms_norm, rotate, unrotate, quantize, product,   rope,
-                                   silu_mul, add,    embed,    argmax,   attention};
+                                   silu_mul, add,    embed,    argmax,   attention, round_columns};
 
 }  // namespace twofold

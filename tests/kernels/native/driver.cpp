@@ -13,6 +13,7 @@
 
 #include "dispatch.hpp"
 #include "pass_ops.hpp"
+#include "round_columns.hpp"
 #include "split_linear.hpp"
 #include "thread_pool.hpp"
 
@@ -173,6 +174,28 @@ void test_rows() {
   }
 }
 
+void test_round_columns() {
+  for (long columns : {1L, 17L, 128L}) {
+    for (long rows : {1L, 63L, 200L}) {
+      const std::size_t size = static_cast<std::size_t>(columns * rows);
+      const std::vector<float> weights = random_floats(size), target = random_floats(size);
+      std::vector<float> feedback = random_floats(static_cast<std::size_t>(columns * columns));
+      for (float& value : feedback) value *= 0.05f;
+      std::vector<float> scale(static_cast<std::size_t>(rows), 0.02f);
+      scale[0] = 0.0f;
+      for (int inner : {0, 38}) {
+        everywhere("round_columns", 2 * size, [&](float* out) {
+          std::vector<float> error = weights;
+          std::vector<std::int8_t> levels(size, 1);
+          twofold::round_columns(error.data(), target.data(), feedback.data(), scale.data(), columns, rows, inner, 127,
+                                 levels.data());
+          for (std::size_t i = 0; i < size; ++i) out[i] = error[i], out[size + i] = levels[i];
+        });
+      }
+    }
+  }
+}
+
 void test_parallel_callers() {
   const std::vector<float> x = random_floats(33 * 4096);
   std::vector<std::thread> callers;
@@ -214,6 +237,7 @@ int main(int argc, char** argv) {
   test_parallel_callers();
   test_rows();
   test_attention();
+  test_round_columns();
   if (!threads_only) {
     test_fork();  // thread sanitizers do not follow a process with threads into its child
     test_hostile_activations();
