@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 
 def spread(figure: Figure, unit: float = 1.0) -> str:
-    """`123 ± 4`: the median and half of the interquartile range, in units of `unit`."""
+    """`123 ± 4`: the median and half of the interquartile range, in units of `unit`; one sample has no spread."""
     if not figure.is_known:
         return "unknown"
+    if figure.n == 1:
+        return f"{figure.number / unit:.4g}"
     return f"{figure.number / unit:.4g} ± {(figure.spread or 0) / 2 / unit:.2g}"
 
 

@@ -140,8 +140,9 @@ def _called_as_its_source(checkpoint: Checkpoint) -> ModelSpec:
     from dataclasses import replace
 
     name = checkpoint.config.source.get("name")
-    is_usable = isinstance(name, str) and name.isprintable() and 0 < len(name.strip()) <= MAX_NAME
-    return replace(checkpoint.spec, name=name) if is_usable else checkpoint.spec
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.strip()) <= MAX_NAME:
+        return checkpoint.spec
+    return replace(checkpoint.spec, name=name)
 
 
 def _check_width(options: LaunchOptions, bits: int) -> None:

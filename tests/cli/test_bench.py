@@ -14,6 +14,7 @@ import pytest
 
 from twofold.cli.bench import bench_options, parse_widths
 from twofold.cli.bench_facts import measured_ranks, provenance, tree_figure
+from twofold.cli.bench_view import spread
 from twofold.engine.evaluate.report import EvalReport
 from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption
@@ -101,6 +102,11 @@ def test_widths_are_whole_numbers() -> None:
     for wrong in ("", "1,,2", "two", "1.5"):
         with pytest.raises(InvalidOption):
             parse_widths(wrong)
+
+
+def test_one_sample_has_no_spread() -> None:
+    assert spread(measured(12.0, "tok/s", "here", n=1, spread=0.0)) == "12"
+    assert spread(measured(12.0, "tok/s", "here", n=3, spread=1.0)) == "12 ± 0.5"
 
 
 def test_full_is_longer_unless_lengths_are_given() -> None:
