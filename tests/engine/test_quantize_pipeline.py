@@ -228,7 +228,7 @@ _LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit},
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [20_000, 200_000])
+@pytest.mark.parametrize("limit", [20_000, 100_000])
 def test_a_full_disk_is_said_and_the_run_can_go_on(
     quantizable_folder: Path, spec: ModelSpec, text: Calibration, finished: Path, tmp_path: Path, limit: int
 ) -> None:
