@@ -9,7 +9,10 @@ from twofold.kernels.naive.packing import RESIDUAL_BITS
 from twofold.profiles.errors import InvalidOption
 
 DEFAULT_RESIDUAL_BITS = 6
-DEFAULT_CALIBRATION_TOKENS = 16384
+DEFAULT_CALIBRATION_TOKENS = 11264
+"""Dealt out to two streams. On SmolLM2 11,264 took 108 s and 16,384 142 s on two cores without AVX-512, and the draft's
+recall at 1 was no better (own KV 0.737 and 0.717, exact KV 0.823 and 0.828).
+"""
 MIN_CALIBRATION_TOKENS = 256
 HEAD_BITS = 8
 """The LM head's residual width: its error reaches the logits directly and it is read once per pass."""
