@@ -32,7 +32,7 @@ def token_distances(reference: Tensor, candidate: Tensor) -> tuple[np.ndarray, n
     return kl.numpy(), mismatch.numpy()
 
 
-def text_means(values: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def text_sums(values: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sums and token counts per text, [n_texts] each: what the bootstrap resamples."""
     n_texts = int(text.max()) + 1
     return np.bincount(text, weights=values, minlength=n_texts), np.bincount(text, minlength=n_texts)
@@ -40,7 +40,7 @@ def text_means(values: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def bootstrap_interval(values: np.ndarray, text: np.ndarray, seed: int = 0) -> tuple[float, float]:
     """95 % interval of the token mean of `values`, resampling whole texts; for a paired one pass a difference."""
-    sums, counts = text_means(np.asarray(values, dtype=np.float64), text)
+    sums, counts = text_sums(np.asarray(values, dtype=np.float64), text)
     draws = np.random.default_rng(seed).integers(0, len(sums), size=(BOOTSTRAP_SAMPLES, len(sums)))
     means = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
     low, high = np.percentile(means, INTERVAL)

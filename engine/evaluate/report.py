@@ -147,7 +147,7 @@ class _Collector:
 
 
 def _text_spread(values: np.ndarray, text: np.ndarray) -> float:
-    sums, counts = metrics.text_means(values, text)
+    sums, counts = metrics.text_sums(values, text)
     return float(np.std(sums / counts))
 
 
