@@ -29,8 +29,8 @@ class LayerState(Protocol):
         """Bytes allocated."""
         ...
 
-    def write(self, length: int, k: F32, v: F32) -> None:
-        """Store a pass's rows behind the `length` committed ones: fp32 [rows, kv_heads, dim] each."""
+    def write(self, first_slot: int, k: F32, v: F32) -> None:
+        """Store a pass's rows from `first_slot` on: fp32 [rows, kv_heads, dim] each."""
         ...
 
     def commit(self, length: int, path: Sequence[int]) -> None:
@@ -52,8 +52,8 @@ class GrowingState:
     def nbytes(self) -> int:
         return self.k.nbytes + self.v.nbytes
 
-    def write(self, length: int, k: F32, v: F32) -> None:
-        rows = slice(length, length + k.shape[0])
+    def write(self, first_slot: int, k: F32, v: F32) -> None:
+        rows = slice(first_slot, first_slot + k.shape[0])
         with np.errstate(all="ignore"):  # an overflow becomes infinite logits, which are refused where they are read
             self.k[rows] = k
             self.v[rows] = v

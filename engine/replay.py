@@ -20,7 +20,8 @@ F32 = NDArray[np.float32]
 class PassState:
     """The small arrays that ops read: tokens, positions, parents, rotary tables, committed length.
 
-    Row r sits in slot `n_committed` + r, at one position behind its parent row (parent −1: behind the committed ones).
+    Row r behind the committed text sits in slot `n_committed` + r, at one position behind its parent row (parent −1:
+    behind the committed ones). A pass computes rows `first_row` and up; the ones before it are an earlier pass's.
     """
 
     def __init__(self, model: ModelSpec, max_rows: int, slots: int) -> None:
@@ -32,7 +33,7 @@ class PassState:
             if layer.rope is not None and all(layer.rope != known[0] for known in self._ropes):
                 angles = np.empty((2, max_rows, layer.rope.rotary_dim // 2), np.float32)
                 self._ropes.append((layer.rope, RopeTable(layer.rope, slots), angles[0], angles[1]))
-        self.rows, self.n_committed, self.use_residual = 0, 0, True
+        self.rows, self.first_row, self.n_committed, self.use_residual = 0, 0, 0, True
 
     @property
     def nbytes(self) -> int:
@@ -45,11 +46,12 @@ class PassState:
 
     @property
     def positions(self) -> NDArray[np.int64]:
-        return self._positions[: self.rows]
+        return self._positions[self.first_row : self.first_row + self.rows]
 
     @property
     def parents(self) -> NDArray[np.int32]:
-        return self._parents[: self.rows]
+        """Of all rows up to the pass's last."""
+        return self._parents[: self.first_row + self.rows]
 
     def angles(self, rope: RopeSpec) -> tuple[F32, F32]:
         """cos and sin of the pass's rows, [rows, rotary_dim / 2]."""
@@ -59,8 +61,9 @@ class PassState:
         raise KeyError(rope)
 
     def set(self, tokens: Sequence[int], parents: Sequence[int], n_committed: int, use_residual: bool) -> None:
-        """Describe the next pass."""
-        self.rows, self.n_committed, self.use_residual = len(tokens), n_committed, use_residual
+        """Describe the next pass: the last len(tokens) of the rows that `parents` lists."""
+        self.rows, self.first_row = len(tokens), len(parents) - len(tokens)
+        self.n_committed, self.use_residual = n_committed, use_residual
         self.tokens[:] = tokens
         self.parents[:] = parents
         for row, parent in enumerate(parents):
@@ -130,7 +133,7 @@ class Player:
         layer = op.instruction.layer
         assert layer is not None
         k, v = op.inputs
-        self._cache.layers[layer.index].write(self._state.n_committed, k, v)
+        self._cache.layers[layer.index].write(self._state.n_committed + self._state.first_row, k, v)
 
     def _attention(self, op: Op) -> None:
         layer = op.instruction.layer

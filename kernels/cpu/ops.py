@@ -27,6 +27,7 @@ __all__ = [
     "round_columns",
     "silu_mul",
     "split_linear",
+    "top_k",
 ]
 
 _cpu = native()
@@ -98,6 +99,20 @@ def argmax(logits: F32) -> I64:
     return best
 
 
+def top_k(logits: F32, k: int) -> I64:
+    """The ids of each row's k largest logits by (−logit, id), best first: fp32 [rows, vocab] to int64 [rows, k].
+
+    Raises:
+        ValueError: when k is not 1 to vocab, or a logit is NaN (naming the first such row).
+    """
+    check(logits, np.float32, (None, None), "logits")
+    if not 1 <= k <= logits.shape[1]:
+        raise ValueError(f"cannot choose {k} of {logits.shape[1]} logits")
+    best = np.empty((logits.shape[0], k), np.int64)
+    _cpu.top_k(np.ascontiguousarray(logits), best)
+    return best
+
+
 def embed(table: F16, tokens: I64, *, out: F32 | None = None) -> F32:
     """Rows of fp16 [vocab, hidden] for int64 tokens [rows], as fp32 [rows, hidden].
 
@@ -127,7 +142,7 @@ def attention(
     rows, heads, dim = q.shape
     check(k_cache, np.float16, (None, None, dim), "k_cache")
     check(v_cache, np.float16, (*k_cache.shape[:2], None), "v_cache")
-    check(parents, np.int32, (rows,), "parents")
+    check(parents, np.int32, (None,), "parents")
     if window is not None and window < 1:
         raise ValueError(f"a window is at least one position, got {window}")
     y = _output(out, (rows, heads, v_cache.shape[2]))

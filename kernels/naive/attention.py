@@ -12,7 +12,7 @@ from twofold.kernels.naive.sum16 import sum16
 def visible_slots(n_committed: int, parents: I32, row: int, window: int | None) -> I64:
     """Cache slots that a row of the pass sees, in order of position, its own last.
 
-    Slots 0..n_committed-1 hold the committed positions, slot n_committed + r the pass's row r. A row sees the committed
+    Slots 0..n_committed-1 hold the committed positions, slot n_committed + r row r behind them. A row sees the committed
     ones, its ancestors and itself; with a window only the last `window` of them.
     """
     path = []
@@ -43,14 +43,15 @@ def attention(
 ) -> F32:
     """Attend from each row of a pass to what is in the cache: fp32 [rows, heads, D] to [rows, heads, Dv].
 
-    The pass's own keys and values are already in slots n_committed..n_committed + rows - 1. A chunk of a prompt is the
-    chain parents = [-1, 0, 1, …]; a tree row names its parent row.
+    The keys and values of the rows behind the committed text are already in slots n_committed..n_committed +
+    len(parents) - 1; the pass is the last `rows` of them (the ones before it are an earlier pass's: a draft's upper
+    levels). A chunk of a prompt is the chain parents = [-1, 0, 1, …]; a tree row names its parent row.
 
     Args:
         q: queries after RoPE.
         k_cache: fp16 [capacity, kv_heads, D]; query head h reads KV head h // (heads / kv_heads).
         v_cache: fp16 [capacity, kv_heads, Dv].
-        parents: int32 [rows], -1 or an earlier row.
+        parents: int32 [at least rows], -1 or an earlier row.
         scale: multiplies the scores, rounded to fp32.
         window: how many positions a row sees, its own included (None: all).
     """
@@ -59,17 +60,18 @@ def attention(
     check(k_cache, np.float16, (None, None, dim), "k_cache")
     capacity, kv_heads = k_cache.shape[:2]
     check(v_cache, np.float16, (capacity, kv_heads, None), "v_cache")
-    check(parents, np.int32, (rows,), "parents")
+    check(parents, np.int32, (None,), "parents")
     check_parents(parents)
-    if heads % kv_heads or n_committed < 0 or n_committed + rows > capacity or (window is not None and window < 1):
+    first, misfit = len(parents) - rows, n_committed < 0 or n_committed + len(parents) > capacity
+    if first < 0 or heads % kv_heads or misfit or (window is not None and window < 1):
         raise ValueError(
-            f"{rows} rows after {n_committed} positions, {heads} heads on {kv_heads}, window {window}: "
+            f"{rows} rows, {len(parents)} parents after {n_committed} positions, {heads} heads on {kv_heads}, window {window}: "
             f"does not fit a cache of {capacity}"
         )
     attended = np.empty((rows, heads, v_cache.shape[2]), np.float32)
     with np.errstate(all="ignore"):
         for row in range(rows):
-            slots = visible_slots(n_committed, parents, row, window)
+            slots = visible_slots(n_committed, parents, first + row, window)
             keys = np.repeat(k_cache[slots].astype(np.float32), heads // kv_heads, axis=1)
             values = np.repeat(v_cache[slots].astype(np.float32), heads // kv_heads, axis=1)
             attended[row] = _attend(q[row], keys, values, np.float32(scale))

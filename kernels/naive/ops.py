@@ -12,6 +12,7 @@ from twofold.kernels.naive.round_columns import round_columns
 from twofold.kernels.naive.silu import silu_mul
 from twofold.kernels.naive.split_linear import split_linear
 from twofold.kernels.naive.split_weights import SplitWeights
+from twofold.kernels.naive.top_k import top_k
 
 __all__ = [
     "SplitWeights",
@@ -25,4 +26,5 @@ __all__ = [
     "round_columns",
     "silu_mul",
     "split_linear",
+    "top_k",
 ]

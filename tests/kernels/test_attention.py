@@ -126,6 +126,25 @@ def test_a_tree_row_equals_plain_decoding_of_its_path(native_ops: ModuleType, im
         assert alone.tobytes() == whole[row : row + 1].tobytes()
 
 
+@pytest.mark.parametrize("implementation", ["naive", "native"])
+@pytest.mark.parametrize("window", [None, 1, 7, 52])
+def test_the_last_rows_alone_equal_the_whole_pass(
+    native_ops: ModuleType, implementation: str, window: int | None
+) -> None:
+    """A draft's levels: earlier rows are in the cache, and only their parents are given."""
+    ops = naive if implementation == "naive" else native_ops
+    q, k, v = case(12, 9, 3, 64, 64, 60)
+    parents = random_tree(12, seed=3)
+    whole = ops.attention(q, k, v, 48, parents, 0.125, window=window)
+    for first, end in ((0, 1), (1, 4), (4, 5), (5, 12)):
+        part = ops.attention(q[first:end], k, v, 48, parents[:end], 0.125, window=window)
+        assert part.tobytes() == whole[first:end].tobytes()
+    with pytest.raises(ValueError):
+        ops.attention(q, k, v, 48, parents[:11], 0.125)
+    with pytest.raises(ValueError):
+        ops.attention(q[:2], k, v, 49, parents, 0.125)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 def test_threads_do_not_show(native_ops: ModuleType, threads: int) -> None:
     q, k, v = case(9, 9, 3, 64, 64, 200)

@@ -232,6 +232,35 @@ def test_argmax(native_ops: ModuleType) -> None:
             ops.argmax(np.empty((1, 0), np.float32))
 
 
+@pytest.mark.parametrize("k", [1, 2, 7, 64, 300])
+@pytest.mark.parametrize("vocab", [300, 1027, 49153])
+def test_top_k(native_ops: ModuleType, k: int, vocab: int) -> None:
+    logits = normal(6, vocab)
+    logits[1] = -np.inf
+    logits[2] = np.round(logits[2])  # many equals
+    logits[3] = np.sort(logits[3])  # every one is better than all before it
+    logits[4, ::5], logits[4, 1::5] = 0.0, -0.0
+    logits[5, [7, 200]] = np.inf
+    order = np.array([sorted(range(vocab), key=lambda i, row=row: (-row[i], i))[:k] for row in logits.tolist()])
+    for ops in (naive, native_ops):
+        found = ops.top_k(logits, k)
+        assert found.dtype == np.int64
+        np.testing.assert_array_equal(found, order)
+
+
+def test_top_k_refuses(native_ops: ModuleType) -> None:
+    for ops in (naive, native_ops):
+        for place in (0, 5, 63, 64, 199):
+            logits = normal(3, 200)
+            logits[1:, place] = np.nan
+            with pytest.raises(ValueError, match="NaN among the logits of row 1"):
+                ops.top_k(logits, 3)
+        for k in (0, -1, 201):
+            with pytest.raises(ValueError, match=f"cannot choose {k} of 200"):
+                ops.top_k(normal(1, 200), k)
+        assert ops.top_k(np.empty((0, 4), np.float32), 2).shape == (0, 2)
+
+
 def test_denormals_survive_a_flushing_caller(native_ops: ModuleType) -> None:
     torch = pytest.importorskip("torch")
     x = np.full((33, 4096), 1e-40, np.float32)

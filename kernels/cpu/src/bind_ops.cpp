@@ -15,6 +15,7 @@
 #include "round_columns.hpp"
 #include "split_linear.hpp"
 #include "thread_pool.hpp"
+#include "top_k.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -179,6 +180,19 @@ void bind_rows(nb::module_& m) {
         if (bad >= 0) throw std::invalid_argument("NaN among the logits of row " + std::to_string(bad));
       },
       "logits"_a.noconvert(), "out"_a.noconvert());
+  m.def(
+      "top_k",
+      [](In<float, 2> logits, Out<std::int64_t, 2> out) {
+        const std::size_t k = out.shape(1);
+        need(out.shape(0) == logits.shape(0) && k >= 1 && k <= logits.shape(1), "top_k of too few logits");
+        long bad;
+        {
+          const nb::gil_scoped_release release;
+          bad = twofold::top_k_rows(logits.data(), long(logits.shape(0)), long(logits.shape(1)), long(k), out.data());
+        }
+        if (bad >= 0) throw std::invalid_argument("NaN among the logits of row " + std::to_string(bad));
+      },
+      "logits"_a.noconvert(), "out"_a.noconvert());
 }
 
 void bind_attention(nb::module_& m) {
@@ -188,17 +202,18 @@ void bind_attention(nb::module_& m) {
          float scale, long window, Out<float, 3> out) {
         const long rows = long(q.shape(0)), heads = long(q.shape(1)), kv_heads = long(k.shape(1));
         need(k.shape(2) == q.shape(2) && v.shape(0) == k.shape(0) && v.shape(1) == k.shape(1) &&
-                 parents.shape(0) == q.shape(0) && out.shape(0) == q.shape(0) && out.shape(1) == q.shape(1) &&
+                 parents.shape(0) >= q.shape(0) && out.shape(0) == q.shape(0) && out.shape(1) == q.shape(1) &&
                  out.shape(2) == v.shape(2) && kv_heads > 0 && heads % kv_heads == 0,
              "shapes differ");
-        need(n_committed >= 0 && n_committed + rows <= long(k.shape(0)) && window >= 0, "positions outside the cache");
-        for (long row = 0; row < rows; ++row) {
+        const long behind = long(parents.shape(0));
+        need(n_committed >= 0 && n_committed + behind <= long(k.shape(0)) && window >= 0, "positions outside the cache");
+        for (long row = 0; row < behind; ++row) {
           need(parents.data()[row] >= -1 && parents.data()[row] < row, "a row's parent is -1 or an earlier row");
         }
         const twofold::AttentionArgs args{q.data(), k.data(), v.data(), out.data(), heads, kv_heads, long(q.shape(2)),
                                           long(v.shape(2)), scale};
         const nb::gil_scoped_release release;
-        twofold::attention_rows(args, rows, n_committed, parents.data(), window);
+        twofold::attention_rows(args, rows, behind - rows, n_committed, parents.data(), window);
       },
       "q"_a.noconvert(), "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "n_committed"_a, "parents"_a.noconvert(),
       "scale"_a, "window"_a, "out"_a.noconvert());

@@ -70,7 +70,8 @@ long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out) 
   return bad == out + rows ? -1 : static_cast<long>(bad - out);
 }
 
-void attention_rows(const AttentionArgs& args, long rows, long n_committed, const std::int32_t* parents, long window) {
+void attention_rows(const AttentionArgs& args, long rows, long first_row, long n_committed, const std::int32_t* parents,
+                    long window) {
   const FloatEnvironment environment;
   const Kernels& k = kernels();
   const long group = args.heads / args.kv_heads;
@@ -83,7 +84,7 @@ void attention_rows(const AttentionArgs& args, long rows, long n_committed, cons
     const long row = task / tasks_a_row, kv_head = task % tasks_a_row / tasks_a_kv_head;
     const long first_head = task % tasks_a_kv_head * wanted, n_heads = std::min(wanted, group - first_head);
     path.clear();
-    for (long node = row; node >= 0; node = parents[node]) path.push_back(n_committed + node);
+    for (long node = first_row + row; node >= 0; node = parents[node]) path.push_back(n_committed + node);
     std::reverse(path.begin(), path.end());
 
     const long n_path = static_cast<long>(path.size());

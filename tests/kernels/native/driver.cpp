@@ -144,7 +144,7 @@ void test_attention() {
       for (long window : {0L, 1L, 3L, 20L}) {
         everywhere("attention", size(rows * s.heads * s.v_dim), [&](float* out) {
           const twofold::AttentionArgs args{q.data(), k.data(), v.data(), out, s.heads, s.kv_heads, s.dim, s.v_dim, 0.3f};
-          twofold::attention_rows(args, rows, committed, parents, window);
+          twofold::attention_rows(args, rows, 0, committed, parents, window);
         });
       }
     }
