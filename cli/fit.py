@@ -9,6 +9,8 @@ import typer
 from twofold.cli.format_option import FormatOption
 
 if TYPE_CHECKING:
+    from twofold.planner.llama_fit import LlamaFile
+    from twofold.planner.llama_run import LlamaRun
     from twofold.planner.machine import MachineBudget
     from twofold.planner.report import FitReport
     from twofold.planner.request import Request
@@ -33,6 +35,19 @@ def fit(
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
     residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
+    ] = "twofold",
+    weights_name: Annotated[
+        str | None, typer.Option(help="llama.cpp: the file as reported runs name it (`Qwen3.8-27B Q6_K`).")
+    ] = None,
+    weights_mib: Annotated[
+        str | None, typer.Option(help="llama.cpp: MiB of the file's weights on the card, as its log says.")
+    ] = None,
+    draft_mtp: Annotated[
+        str | None, typer.Option(help="llama.cpp: tokens drafted by the file's own head (default 0).")
+    ] = None,
+    slots: Annotated[str | None, typer.Option(help="llama.cpp: parallel slots (default 1).")] = None,
     output: FormatOption = "human",
 ) -> None:
     """Say whether a model fits a machine, how fast it would be, and what else would serve.
@@ -40,13 +55,47 @@ def fit(
     Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
     """
     from twofold.cli.fit_options import build_machine, build_request
+    from twofold.cli.llama_options import llama_file, llama_run, needs_llama
 
+    if needs_llama(engine, weights_name, weights_mib, draft_mtp, slots):
+        file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
+        machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
+        raise typer.Exit(_llama(model, file, run, machine, margin, explain, output))
     request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
     machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
     if model is None:
         _rank(machine, request, output)
         return
     raise typer.Exit(_one(model, machine, request, context_given, explain, output))
+
+
+def _llama(
+    model: str | None,
+    file: LlamaFile,
+    run: LlamaRun,
+    machine: MachineBudget,
+    margin: str | None,
+    explain: bool,
+    output: str,
+) -> int:
+    """One file with llama.cpp; returns the exit code."""
+    from twofold.cli.fit_options import number
+    from twofold.cli.fit_view import show_llama
+    from twofold.cli.output import print_json
+    from twofold.planner.llama_fit import fit_llama
+    from twofold.profiles.errors import InvalidOption
+    from twofold.profiles.observation_store import all_observations
+    from twofold.profiles.sources import read_spec, resolve
+
+    if model is None:
+        raise InvalidOption("--engine llama.cpp needs a model", hint="twofold fit Qwen/Qwen3.8-27B --engine llama.cpp")
+    spec = read_spec(resolve(model))
+    found = fit_llama(spec, file, run, machine, all_observations(), number(margin, "--margin", 0, 1 << 20))
+    if output == "json":
+        print_json(found.to_json())
+    else:
+        show_llama(found, explain)
+    return found.exit_code
 
 
 def _rank(machine: MachineBudget, request: Request, output: str) -> None:

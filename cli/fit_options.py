@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
 MAX_GIB = 1 << 16
 MAX_GB_S = 1e5
-_EXAMPLES = {"--ram": "32", "--ram-gb-s": "50", "--vram": "12000", "--margin": "512", "--residual-bits": "6"}
+_EXAMPLES = {
+    "--ram": "32",
+    "--ram-gb-s": "50",
+    "--vram": "12000",
+    "--margin": "512",
+    "--residual-bits": "6",
+    "--weights-mib": "16386",
+    "--draft-mtp": "2",
+    "--slots": "1",
+}
 
 
 def number(text: str | None, option: str, low: float, high: float, *, suffix: str = "") -> float | None:

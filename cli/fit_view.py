@@ -12,6 +12,7 @@ from twofold.profiles.units import MIB
 if TYPE_CHECKING:
     from twofold.planner.evaluate import DeviceVerdict
     from twofold.planner.llama_cpp import Alternative
+    from twofold.planner.llama_fit import LlamaFit
     from twofold.planner.machine import MachineBudget
     from twofold.planner.memory import DeviceMemory
     from twofold.planner.rank import RankedModel
@@ -217,6 +218,27 @@ def show_explanation(report: FitReport) -> None:
         given += [("RAM free", report.machine.host.available_mib), ("RAM read", report.machine.host.ram_read_gb_s)]
         given.append(("cores", report.machine.host.cores))
     sink.table("what is known of the machine", ("what", "value", "from"), [(n, shown(f, 2), f.by) for n, f in given])
+
+
+def show_llama(found: LlamaFit, explain: bool) -> None:
+    """The answer for a file with llama.cpp."""
+    sink, notes = out(), err()
+    what = found.file.name or found.model
+    sink.line(f"{WORDS[found.verdict]}: {what} with llama.cpp on {found.card.name}", style=STYLES[found.verdict])
+    for device in (found.device, *found.others):
+        sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
+    _device(sink, found.device.memory, found.device, f"VRAM of {found.card.name}")
+    sink.line(f"speed: {shown(found.tok_s)}")
+    for near in found.nearest:
+        sink.line(f"fits instead: {near.change}  ({near.vram_mib:,.0f} MiB)")
+    if found.verdict in ("tight", "does_not_fit") and found.device.shortfall_mib is not None:
+        sink.line(f"missing: {shown(found.device.shortfall_mib, 0)}")
+    sink.line(f"command: {found.command}")
+    if explain:
+        rows = [(term.name, shown(term.figure, 3), term.by) for term in found.device.memory.terms]
+        sink.table("terms of VRAM", ("term", "value", "formula"), rows)
+    for note in found.notes:
+        notes.line(f"note: {note}")
 
 
 def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:

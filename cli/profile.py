@@ -73,11 +73,17 @@ def _refuse_to_replace(path: Path, force: bool) -> None:
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A profile; - is standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A profile, or a .jsonl of runs; - is standard input.")],
     name: Annotated[str | None, typer.Option("--name", help="The name to keep it under.")] = None,
     output_format: FormatOption = "human",
 ) -> None:
-    """Check somebody's profile and keep it for planning (`twofold fit --profile NAME`)."""
+    """Check somebody's profile and keep it for planning (`twofold fit --profile NAME`).
+
+    A .jsonl file holds reported runs, one object a line; they calibrate `twofold fit --engine llama.cpp`.
+    """
+    if file.endswith(".jsonl"):
+        _import_runs(Path(file), name, output_format)
+        return
     from twofold.profiles.importing import read_profile
     from twofold.profiles.store import save_imported
 
@@ -87,6 +93,23 @@ def import_(
         return
     err().line(f"stored as {stored.name}: {stored.path}")
     err().line(f"hint: twofold fit MODEL --profile {stored.name}")
+
+
+def _import_runs(path: Path, name: str | None, output_format: str) -> None:
+    from twofold.profiles.errors import InvalidOption
+    from twofold.profiles.observation_store import all_observations, import_observations, imported_path
+
+    if name is not None:
+        raise InvalidOption("--name is for profiles; reported runs have ids of their own", hint="leave out --name")
+    if not path.is_file():
+        raise InvalidOption(f"there is no file {path}", needed="a .jsonl file of reported runs")
+    added, replaced = import_observations(path)
+    if output_format == "json":
+        document = {"schema_version": 1, "added": added, "replaced": replaced, "path": str(imported_path())}
+        print_json(document)
+        return
+    err().line(f"{added} new runs, {replaced} replaced, {len(all_observations())} known in all: {imported_path()}")
+    err().line("hint: twofold fit MODEL --engine llama.cpp --weights-name NAME --card NAME")
 
 
 @app.command("show")

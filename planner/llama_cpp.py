@@ -1,9 +1,7 @@
 """What llama.cpp would need for the same model: the honest alternative.
 
-VRAM = weights on the card + KV + recurrent state + an f16 attention mask (context × micro-batch × 2 B) + one layer's
-f16 scratch where the cache is quantised + a constant. The form and the constant's range come from reported peaks of
-llama.cpp on CUDA with flash attention and a micro-batch of 512. The embedding stays on the host; a tied one is there
-and on the card.
+VRAM = weights on the card + what the run decides (`planner.llama_run`) + a constant, whose range comes from reported
+peaks of llama.cpp on CUDA. The embedding stays on the host; a tied one is there and on the card.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from twofold.planner import codecs
-from twofold.planner.kv import cache_bytes
+from twofold.planner.llama_run import LlamaRun, run_terms
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.memory import CUDA_CONTEXT_MIB
 from twofold.planner.plan import KvType
@@ -23,7 +21,6 @@ from twofold.profiles.units import MIB
 
 Quant = Literal["Q8_0", "Q6_K", "Q4_K_M"]
 QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")
-MICRO_BATCH = 512
 # Files of one name differ by mixture and version.
 WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.015, "Q6_K": 0.03, "Q4_K_M": 0.06}
 # Decode with GGUF kernels reaches a larger share of the bandwidth than a 2-bit kernel does.
@@ -71,13 +68,8 @@ def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
 
 
 def _buffers(spec: ModelSpec, context_tokens: int, kv_type: KvType) -> int:
-    """Cache, state, mask and dequantisation scratch."""
-    cache = cache_bytes(spec, context_tokens, kv_type, kv_type, largest_pass=MICRO_BATCH)
-    mask = context_tokens * MICRO_BATCH * 2
-    scratch = 0
-    if kv_type != "f16":
-        scratch = max((layer.kv_values_per_token for layer in spec.layers), default=0) * 2 * context_tokens
-    return cache.total + mask + scratch
+    """Cache, state, mask and dequantisation scratch of a plain run."""
+    return sum(term.bytes for term in run_terms(spec, LlamaRun(context_tokens, kv_type)))
 
 
 @dataclass(frozen=True, slots=True)

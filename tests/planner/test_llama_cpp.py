@@ -10,6 +10,7 @@ import pytest
 
 from twofold.planner.llama_cpp import QUANTS, alternatives, as_it_is, llama_weights
 from twofold.planner.machine import MachineBudget
+from twofold.planner.memory import CUDA_CONTEXT_MIB
 from twofold.profiles.model_spec import ModelSpec
 
 Shipped = Callable[[str], ModelSpec]
@@ -69,4 +70,4 @@ def test_a_file_as_it_is_takes_its_own_size(shipped: Shipped, card_alone: Machin
     one = as_it_is(shipped("HuggingFaceTB/SmolLM2-135M"), 98_362_432, "-m my.gguf", 8192, "f16", card, None, 512)
     assert one.fits_card
     assert one.command.startswith("llama-server -m my.gguf -c 8192")
-    assert one.vram_mib.number == pytest.approx(98_362_432 / 2**20 + 180 + 8 + 525, abs=1)
+    assert one.vram_mib.number == pytest.approx(98_362_432 / 2**20 + 180 + 8 + CUDA_CONTEXT_MIB[1], abs=1)

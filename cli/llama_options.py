@@ -1,0 +1,69 @@
+"""The options of `fit --engine llama.cpp`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from twofold.profiles.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from twofold.planner.llama_fit import LlamaFile
+    from twofold.planner.llama_run import LlamaRun
+
+ENGINES = ("twofold", "llama.cpp")
+DEFAULT_CONTEXT = 8192
+
+
+def needs_llama(engine: str, *options: str | None) -> bool:
+    """Whether llama.cpp is planned for.
+
+    Raises:
+        InvalidOption: an unknown engine, or an option of llama.cpp's without it.
+    """
+    if engine not in ENGINES:
+        raise InvalidOption("the engine is not known", found=f"--engine {engine}", needed=" or ".join(ENGINES))
+    if engine == "twofold" and any(option is not None for option in options):
+        raise InvalidOption(
+            "--weights-name, --weights-mib, --draft-mtp and --slots describe a run of llama.cpp",
+            needed="--engine llama.cpp",
+            hint="add --engine llama.cpp",
+        )
+    return engine == "llama.cpp"
+
+
+def llama_file(name: str | None, weights_mib: str | None) -> LlamaFile:
+    """The file that is asked about."""
+    from twofold.cli.fit_options import number
+    from twofold.planner.llama_fit import LlamaFile
+
+    return LlamaFile(name, number(weights_mib, "--weights-mib", 1, 1 << 22))
+
+
+def _whole(text: str | None, option: str, low: int, high: int) -> int | None:
+    from twofold.cli.fit_options import number
+
+    value = number(text, option, low, high)
+    if value is not None and value != int(value):
+        raise InvalidOption(f"{option} is no whole number", found=str(text), needed=f"{low} to {high}")
+    return None if value is None else int(value)
+
+
+def llama_run(ctx: str | None, kv: str | None, draft_mtp: str | None, slots: str | None) -> LlamaRun:
+    """The run that is asked about.
+
+    Raises:
+        InvalidOption: for what is no context, cache type, draft or number of slots.
+    """
+    from twofold.cli.launch_options import parse_context
+    from twofold.planner.llama_run import LlamaRun
+    from twofold.planner.request import KV_TYPES
+
+    kind = next((one for one in KV_TYPES if one == (kv or "f16")), None)
+    if kind is None:
+        raise InvalidOption("--kv is not known", found=str(kv), needed="f16, q8_0 or q4_0", hint="--kv f16")
+    return LlamaRun(
+        parse_context(ctx) or DEFAULT_CONTEXT,
+        kind,
+        _whole(draft_mtp, "--draft-mtp", 0, 64) or 0,
+        _whole(slots, "--slots", 1, 1024) or 1,
+    )
