@@ -121,7 +121,7 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
     Raises:
         EngineFailed: results are wrong, so there is no speed. InvalidOption: the context is too short.
     """
-    from twofold.cli.bench_facts import provenance, tree_figure
+    from twofold.cli.bench_facts import provenance
     from twofold.cli.bench_view import show_report
     from twofold.cli.output import print_json
     from twofold.engine.bench.report import run_bench
@@ -143,14 +143,11 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
             load,
             tell,
         )
-    tree = tree_figure(launched.engine.config.measured, report.per_check["chain_4"])
     about = document_head(launched)
     if output == "json":
-        found = report.to_json()
-        found["tokens_per_check"]["tree_16"] = tree.to_json()
-        print_json(about | found)
+        print_json(about | report.to_json())
         return
-    show_report(report, tree, _title(launched), provenance(about["machine"], about["commit"]))
+    show_report(report, _title(launched), provenance(about["machine"], about["commit"]))
 
 
 def bench_kernels(launched: Launched, options: BenchOptions, output: str) -> None:

@@ -21,7 +21,7 @@ def spread(figure: Figure, unit: float = 1.0) -> str:
     return f"{figure.number / unit:.4g} ± {(figure.spread or 0) / 2 / unit:.2g}"
 
 
-def show_report(report: BenchReport, tree: Figure, title: str, line: str) -> None:
+def show_report(report: BenchReport, title: str, line: str) -> None:
     """Speeds as llama-bench names them, tokens per check, passes, and one line of provenance."""
     sink, options = out(), report.options
     names = {
@@ -43,27 +43,20 @@ def show_report(report: BenchReport, tree: Figure, title: str, line: str) -> Non
     sink.table(title, ["test", "tok/s", *(f"on {kind}" for kind in by_text), "n"], rows)
     if report.decode is report.plain:
         sink.line("the plan drafts nothing: its speed is the plain one")
-    chain = {"chosen": f"plan ({report.drafts})", "chain_4": "chain of 4"}
+    shown = {"chosen": f"plan ({report.drafts})", "chain_4": "chain of 4", "tree_16": "tree of 16, 8 deep"}
     checks = [
         [
-            chain[name],
+            shown[name],
             f"{figure.number:.3f}",
             *(f"{report.per_check_by_text[kind][name].number:.3f}" for kind in by_text),
             f"measured, {figure.n} checks",
         ]
         for name, figure in report.per_check.items()
     ]
-    checks.append(_tree_row(tree, len(by_text)))
     sink.table("tokens per check", ["drafts", "all", *(f"on {kind}" for kind in by_text), "source"], checks)
     sink.table("passes", ["rows", "verify (ms)", "draft (ms)"], _pass_rows(report))
     sink.line(report.passes[0].latency_us.by)
     sink.line(line)
-
-
-def _tree_row(tree: Figure, n_kinds: int) -> list[str]:
-    if not tree.is_known:
-        return ["tree of 16", "unknown", *[""] * n_kinds, tree.by]
-    return ["tree of 16", f"{tree.number:.3f}", *[""] * n_kinds, f"reasoned, {tree.low:.2f} to {tree.high:.2f}"]
 
 
 def _pass_rows(report: BenchReport) -> list[list[str]]:

@@ -18,17 +18,19 @@ from numpy.typing import NDArray
 from twofold.engine.accept import Accepted, accept
 from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
-from twofold.engine.draft import Draft, chain_length, draft_chain
+from twofold.engine.draft import DraftTree
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.plan_check import check_plan
 from twofold.engine.recorder import record_body, record_head
 from twofold.engine.replay import PassState, Player
 from twofold.engine.sampling import SamplingParams, choose
 from twofold.engine.tape import TapeMaker
+from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
 from twofold.planner.plan import Plan
 from twofold.profiles.errors import ContextFull, EngineFailed
 
 F32 = NDArray[np.float32]
+I64 = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """(tokens done, tokens in all)."""
 Finish = Literal["stop", "length", "context"]
@@ -52,10 +54,14 @@ class StepResult:
 class Engine:
     """See the module; made by `Engine.load`."""
 
-    def __init__(self, checkpoint: Checkpoint, plan: Plan, backend: Backend) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, plan: Plan, backend: Backend, statistics: RankStatistics | None = None
+    ) -> None:
         check_plan(plan, checkpoint.spec, checkpoint.config)
         self.spec, self.config, self.plan, self.backend = checkpoint.spec, checkpoint.config, plan, backend
-        self.n_draft = chain_length(plan.draft_nodes, plan.draft_depth)
+        known = statistics or measured_ranks(self.config.measured) or DEFAULT_STATISTICS
+        self.tree = tree_shape(known, plan.draft_nodes, plan.draft_depth, self.spec.vocab_size)
+        self._trees: dict[int, DraftTree] = {}
         self.tokens: list[int] = []
         self._checkpoint = checkpoint
         self._chunk = min(plan.prefill_chunk, plan.context_tokens)
@@ -69,15 +75,25 @@ class Engine:
         )
 
     @classmethod
-    def load(cls, path: str | Path, plan: Plan, *, kernels: Choice = "auto") -> Engine:
+    def load(
+        cls, path: str | Path, plan: Plan, *, kernels: Choice = "auto", statistics: RankStatistics | None = None
+    ) -> Engine:
         """Open a checkpoint under a plan; weights are mapped, not read.
+
+        `statistics` shape the draft tree (None: the checkpoint's own, where it was evaluated); the text never depends
+        on them.
 
         Raises:
             TwofoldError: the checkpoint cannot be used, the plan does not fit it, or the kernels are missing.
         """
         checkpoint = Checkpoint.open(path)
         check_plan(plan, checkpoint.spec, checkpoint.config)
-        return cls(checkpoint, plan, choose_backend(kernels, plan.threads, plan.cpu_isa))
+        return cls(checkpoint, plan, choose_backend(kernels, plan.threads, plan.cpu_isa), statistics)
+
+    @property
+    def n_draft(self) -> int:
+        """Nodes of the draft tree; a verify pass has one row more."""
+        return self.tree.nodes
 
     @property
     def context_tokens(self) -> int:
@@ -120,11 +136,11 @@ class Engine:
         start = time.perf_counter()
         self._check_room()
         self._catch_up()
-        draft = draft_chain(self.tokens[-1], self.n_draft, self._base_logits)
-        logits = self._verify(draft)
+        draft = self._draft_tree().draft(self.tokens[-1], self.spec.vocab_size, self._guess)
+        logits = self._logits(self._pass(draft.tokens, draft.parents))
         accepted = accept(draft, lambda row, emitted: self._choose(logits[row], emitted, params))
         emitted = self._commit(accepted)
-        return StepResult(emitted, self.n_draft, len(accepted.path) - 1, time.perf_counter() - start)
+        return StepResult(emitted, len(draft.tokens) - 1, len(accepted.path) - 1, time.perf_counter() - start)
 
     def truncate(self, n_tokens: int) -> None:
         """Keep the first `n_tokens` of the text."""
@@ -221,9 +237,9 @@ class Engine:
             if on_progress is not None:
                 on_progress(self._cache.length - start, target - start)
 
-    def _pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True, behind: int = 0) -> F32:
-        """One pass; `behind`: rows of a draft chain that count as committed. Returns the last layer's output."""
-        self._state.set(tokens, parents, self._cache.length + behind, use_residual)
+    def _pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True) -> F32:
+        """One pass over the last rows that `parents` lists. Returns the last layer's output."""
+        self._state.set(tokens, parents, self._cache.length, use_residual)
         tape = self._body.tape(len(tokens))
         self._player.play(tape)
         return tape.result
@@ -238,12 +254,25 @@ class Engine:
         self._player.play(tape)
         return tape.result
 
-    def _base_logits(self, token: int, drafted: int) -> F32:
-        row: F32 = self._logits(self._pass((token,), (-1,), use_residual=False, behind=drafted))[0]
-        return row
+    def _draft_tree(self) -> DraftTree:
+        """The plan's tree, cut to what the context has room for: a check gives one token more than its path is deep."""
+        depth = min(self.tree.depth, self.room - 1)
+        if depth not in self._trees:
+            self._trees[depth] = DraftTree(self.tree.above(depth))
+        return self._trees[depth]
 
-    def _verify(self, draft: Draft) -> F32:
-        return self._logits(self._pass(draft.tokens, draft.parents))
+    def _guess(self, tokens: Sequence[int], parents: Sequence[int], k: int) -> I64:
+        logits = self._logits(self._pass(tokens, parents, use_residual=False))
+        try:
+            best: I64 = self.backend.ops.top_k(logits, k)
+        except ValueError as error:
+            raise EngineFailed(
+                f"the draft for position {len(self.tokens)} is not finite",
+                found=str(error),
+                needed="finite logits",
+                hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
+            ) from None
+        return best
 
     def _choose(self, logits: F32, emitted: list[int], params: SamplingParams) -> int:
         history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()

@@ -43,8 +43,12 @@ class Setting:
 
     @property
     def drafts(self) -> str:
-        nodes = self.engine.n_draft
-        return f"a chain of {nodes} drafted tokens" if nodes else "no drafts"
+        tree = self.engine.tree
+        if not tree.nodes:
+            return "no drafts"
+        if tree.depth == tree.nodes:
+            return f"a chain of {tree.nodes} drafted tokens"
+        return f"a tree of {tree.nodes} drafted tokens, {tree.depth} deep"
 
 
 @dataclass(frozen=True, slots=True)

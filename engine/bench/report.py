@@ -20,8 +20,9 @@ from twofold.planner.plan import Plan
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure
 
-PLAIN, CHOSEN, CHAIN = "plain", "chosen", "chain_4"
-CHAIN_NODES = 4
+PLAIN, CHOSEN = "plain", "chosen"
+SHAPES = {"chain_4": (4, 4), "tree_16": (16, 8)}
+"""Draft nodes and passes of the settings that are always run beside the plan's own."""
 MAX_WIDTH = 1024
 Told = Callable[[str, float], None]
 """What is being done, and how much of its limit is used up (0 to 1)."""
@@ -130,22 +131,24 @@ def run_bench(
             needed=f"{needed} tokens",
             hint="fewer --tokens or --prompt-tokens",
         )
-    plain = Setting(PLAIN, load(_with_drafts(plan, 0)))
+    plain = Setting(PLAIN, load(_with_drafts(plan, 0, 0)))
     tell("checking the kernels", 0)
     check = check_kernels(Checkpoint.open(path), plain.engine.backend.ops, texts["prose"].long)
     rule = Rule(repeats=options.repeats, max_seconds=options.pass_seconds)
-    wide = load(_with_drafts(plan, widest - 1))
+    wide = load(_with_drafts(plan, widest - 1, 0))
     behind = texts["prose"].long[: options.prompt_tokens + widest]
     passes = time_passes(wide, behind, options.widths, rule, partial(tell, "passes"))
     wide.close()
     longer = replace(rule, min_rounds=3, max_seconds=options.prompt_seconds)
     prefill = time_prefill(plain.engine, texts, options.prompt_tokens, longer, partial(tell, "prompts"))
-    chosen = plain if plain.engine.n_draft == _n_draft(plan) else Setting(CHOSEN, load(plan))
-    chain = chosen if _n_draft(plan) == CHAIN_NODES else Setting(CHAIN, load(_with_drafts(plan, CHAIN_NODES)))
-    settings = list({setting.name: setting for setting in (plain, chosen, chain)}.values())
+    chosen = Setting(CHOSEN, load(plan)) if plan.draft_nodes else plain
+    named = {CHOSEN: chosen}
+    for name, shape in SHAPES.items():
+        is_chosen = (plan.draft_nodes, plan.draft_depth) == shape
+        named[name] = chosen if is_chosen else Setting(name, load(_with_drafts(plan, *shape)))
+    settings = list({setting.name: setting for setting in (plain, *named.values())}.values())
     longer = replace(rule, min_rounds=4, noise=0.03, max_seconds=options.answer_seconds)
     speeds = time_decoding(settings, texts, options.tokens, longer, partial(tell, "answers"))
-    named = {"chosen": chosen, CHAIN: chain}
     return BenchReport(
         options=options,
         check=check,
@@ -161,14 +164,8 @@ def run_bench(
     )
 
 
-def _with_drafts(plan: Plan, nodes: int) -> Plan:
-    return plan.model_copy(update={"draft_nodes": nodes, "draft_depth": nodes if nodes <= 64 else 0})
-
-
-def _n_draft(plan: Plan) -> int:
-    from twofold.engine.draft import chain_length
-
-    return chain_length(plan.draft_nodes, plan.draft_depth)
+def _with_drafts(plan: Plan, nodes: int, depth: int) -> Plan:
+    return plan.model_copy(update={"draft_nodes": nodes, "draft_depth": depth})
 
 
 def _json(figures: dict[str, Figure]) -> dict[str, Any]:

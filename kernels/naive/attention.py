@@ -12,7 +12,7 @@ from twofold.kernels.naive.sum16 import sum16
 def visible_slots(n_committed: int, parents: I32, row: int, window: int | None) -> I64:
     """Cache slots that a row of the pass sees, in order of position, its own last.
 
-    Slots 0..n_committed-1 hold the committed positions, slot n_committed + r row r behind them. A row sees the committed
+    Slots 0..n_committed-1 hold the committed positions, slot n_committed + r row r behind. A row sees the committed
     ones, its ancestors and itself; with a window only the last `window` of them.
     """
     path = []
@@ -65,8 +65,8 @@ def attention(
     first, misfit = len(parents) - rows, n_committed < 0 or n_committed + len(parents) > capacity
     if first < 0 or heads % kv_heads or misfit or (window is not None and window < 1):
         raise ValueError(
-            f"{rows} rows, {len(parents)} parents after {n_committed} positions, {heads} heads on {kv_heads}, window {window}: "
-            f"does not fit a cache of {capacity}"
+            f"{rows} rows, {len(parents)} parents after {n_committed} positions, {heads} heads on {kv_heads}, "
+            f"window {window}: does not fit a cache of {capacity}"
         )
     attended = np.empty((rows, heads, v_cache.shape[2]), np.float32)
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""`twofold bench`: the whole command on a small model, and what it reasons from measured ranks."""
+"""`twofold bench`: the whole command on a small model."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from twofold.cli.bench import bench_options, parse_widths
-from twofold.cli.bench_facts import measured_ranks, provenance, tree_figure
+from twofold.cli.bench_facts import provenance
 from twofold.cli.bench_view import spread
-from twofold.engine.evaluate.report import EvalReport
 from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import measured
@@ -55,7 +54,8 @@ def test_json_holds_every_figure_with_its_source(checkpoint: Path) -> None:
     assert set(found["by_text"]) == {"prose", "code"}
     checks = found["tokens_per_check"]
     assert checks["chosen"]["value"] == 1 and 1 <= checks["chain_4"]["value"] <= 5
-    assert checks["tree_16"]["source"] == "unknown" and "twofold eval" in checks["tree_16"]["by"]
+    assert 1 <= checks["tree_16"]["value"] <= 9 and "a tree of 16 drafted tokens, 8 deep" in checks["tree_16"]["by"]
+    assert all(set(found["by_text"][kind]["tokens_per_check"]) == set(checks) for kind in found["by_text"])
     assert [(one["rows"], one["residual"]) for one in found["passes"]] == [(1, True), (1, False), (3, True), (3, False)]
     assert all(one["latency_us"]["source"] == "measured" for one in found["passes"])
     assert found["machine"]["isa"] == "naive" and _is_figure(found["machine"]["cpu"])
@@ -64,7 +64,16 @@ def test_json_holds_every_figure_with_its_source(checkpoint: Path) -> None:
 def test_a_person_sees_the_usual_names_and_where_it_was_measured(checkpoint: Path) -> None:
     done = _bench(checkpoint, *QUICK)
     assert done.returncode == 0, done.stderr
-    for text in ("pp16", "tg6", "tokens per check", "chain of 4", "measured on", "commit", "kernels naive"):
+    for text in (
+        "pp16",
+        "tg6",
+        "tokens per check",
+        "chain of 4",
+        "tree of 16",
+        "measured on",
+        "commit",
+        "kernels naive",
+    ):
         assert text in done.stdout
     assert done.stderr == ""
 
@@ -116,54 +125,6 @@ def test_full_is_longer_unless_lengths_are_given() -> None:
     assert limits[0] < 60 < limits[1]
     given = bench_options(7, 9, (1,), 2, full=True)
     assert (given.tokens, given.prompt_tokens, given.repeats) == (7, 9, 2)
-
-
-def _measured(*depths: list[float]) -> dict[str, Any]:
-    """What `twofold eval` stores: its report."""
-    report = EvalReport(
-        model="tiny",
-        text="held out",
-        tokens=1000,
-        rows={},
-        own_kv=[0.5] * 5,
-        exact_kv=[[0.5] * 5 for _ in depths],
-        rank_frequencies=list(depths),
-        residual_bits=6,
-        source_note="float32",
-        draft_tokens=400,
-    )
-    return report.to_json()
-
-
-CHAIN = measured(3.0, "tokens", "here")
-
-
-def test_a_tree_is_reasoned_from_the_checkpoints_own_ranks() -> None:
-    # Only rank 0 ever holds: the tree is the chain of 16 nodes, 1 + 0.5 + 0.5·0.25 + 0.5·0.25² + …
-    figure = tree_figure(_measured([0.5, 0.0], [0.25, 0.0]), CHAIN)
-    assert figure.number == pytest.approx(1 + 0.5 / 0.75, rel=1e-3)
-    assert figure.source == "reasoned" and figure.low is not None and figure.high is not None
-    assert figure.low < figure.number < figure.high
-
-
-def test_the_range_is_how_far_the_formula_was_off_for_the_chain() -> None:
-    ranks = _measured([0.8, 0.1], [0.8, 0.1], [0.8, 0.1], [0.8, 0.1])
-    chain = 1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4
-    exact = tree_figure(ranks, measured(chain, "tokens", "here"))
-    off = tree_figure(ranks, measured(chain / 1.3, "tokens", "here"))
-    assert exact.low == pytest.approx(exact.number * 0.95, rel=1e-3)
-    assert off.low == pytest.approx(exact.number * 0.7, rel=1e-3)
-    # 16 nodes hold the chain of 4 and more
-    assert exact.number > chain
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{}, {"draft": {}}, {"draft": None}, _measured(), _measured([]), _measured([2.0]), _measured(["x"])],  # type: ignore[list-item]
-)
-def test_ranks_that_nobody_measured_are_unknown(wrong: dict[str, Any]) -> None:
-    assert measured_ranks(wrong) is None
-    assert tree_figure(wrong, CHAIN).source == "unknown"
 
 
 def test_provenance_is_one_line_also_where_facts_are_missing() -> None:

@@ -91,10 +91,12 @@ def test_drafting_never_changes_the_text(make_checkpoint: Make, make_plan: MakeP
         {"draft_nodes": 4, "prefill_chunk": 7, "threads": 2},
         {"draft_nodes": 9, "prefill_chunk": 3},
         {"draft_nodes": 9, "draft_depth": 2},
+        {"draft_nodes": 4, "draft_depth": 4},
+        {"draft_nodes": 40, "draft_depth": 3},
     ):
         engine = Engine.load(folder, make_plan(**knobs))
         assert text(engine, params) == expected, knobs
-    assert engine.n_draft == 2
+    assert engine.n_draft == 40 and engine.tree.depth == 3
 
 
 def test_a_draft_is_sometimes_accepted_and_then_saves_checks(make_checkpoint: Make, make_plan: MakePlan) -> None:

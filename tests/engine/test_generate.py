@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from twofold.engine.accept import accept
-from twofold.engine.draft import Draft, chain_length, draft_chain
+from twofold.engine.draft import Draft
 from twofold.engine.engine import Engine
 from twofold.engine.generate import generate
 from twofold.engine.sampling import SamplingParams
@@ -120,7 +120,7 @@ def test_the_same_seed_gives_the_same_text_and_another_seed_another(engine: Engi
 def test_accept_walks_any_tree() -> None:
     #        0:10 ─ 1:11 ─ 3:13 ─ 5:15
     #             └ 2:12 ─ 4:14
-    draft = Draft((10, 11, 12, 13, 14, 15), (-1, 0, 0, 1, 2, 3))
+    draft = Draft((10, 11, 12, 13, 14, 15), (-1, 0, 0, 1, 2, 3), {})
 
     def verifier(text: list[int]) -> Callable[[int, list[int]], int]:
         def choose_at(row: int, emitted: list[int]) -> int:
@@ -138,17 +138,3 @@ def test_accept_walks_any_tree() -> None:
     ):
         found = accept(draft, verifier(text))
         assert found.path == path and found.tokens == tuple(text[: len(path)])
-
-
-def test_chains() -> None:
-    assert [chain_length(*limits) for limits in ((0, 0), (5, 0), (5, 3), (2, 3), (0, 4))] == [0, 5, 3, 2, 0]
-    asked: list[tuple[int, int]] = []
-
-    def base_pass(token: int, drafted: int) -> np.ndarray:
-        asked.append((token, drafted))
-        return np.eye(20, dtype=np.float32)[token + 1]
-
-    draft = draft_chain(4, 3, base_pass)
-    assert (draft.tokens, draft.parents) == ((4, 5, 6, 7), (-1, 0, 1, 2)) and asked == [(4, 0), (5, 1), (6, 2)]
-    assert [draft.children(row) for row in range(4)] == [[1], [2], [3], []]
-    assert draft_chain(4, 0, base_pass) == Draft((4,), (-1,))
