@@ -1,0 +1,1 @@
+"""twofold beside llama.cpp: the parts of `against_llama_cpp.py`, one subject a file."""
