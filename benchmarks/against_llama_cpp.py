@@ -68,6 +68,9 @@ def main(options: argparse.Namespace) -> None:
     from twofold.cli.output import err, out, print_json
 
     run = measure(options)
+    load, cores = run.about["machine"]["load_average"], os.cpu_count() or 1
+    if load > cores + 0.5 * run.about["machine"]["threads"]:
+        err().warning(f"other work ran on this machine (load average {load:.1f}, {cores} cores): speeds are too low")
     if not options.no_judge:
         run.bars = _bars(run)
     if options.format == "json":
