@@ -21,8 +21,9 @@ from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.draft import DraftTree
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.plan_check import check_plan
+from twofold.engine.player import player_of
 from twofold.engine.recorder import record_body, record_head
-from twofold.engine.replay import PassState, Player
+from twofold.engine.replay import PassState
 from twofold.engine.sampling import SamplingParams, choose
 from twofold.engine.tape import TapeMaker
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
@@ -70,8 +71,8 @@ class Engine:
         self._state = PassState(self.spec, rows, self._cache.slots)
         self._body = TapeMaker(record_body(self.spec), rows)
         self._head = TapeMaker(record_head(self.spec), max(_HEAD_ROWS, self.n_draft + 1))
-        self._player = Player(
-            backend.ops, self.spec, checkpoint.weights(), checkpoint.dense_weights(), self._cache, self._state
+        self._player = player_of(
+            backend, self.spec, checkpoint.weights(), checkpoint.dense_weights(), self._cache, self._state
         )
 
     @classmethod
@@ -189,7 +190,7 @@ class Engine:
         return {
             "weights_mapped": self._checkpoint.mapped_bytes,
             "kv_cache": self._cache.nbytes,
-            "buffers": self._body.nbytes + self._head.nbytes,
+            "buffers": self._body.nbytes + self._head.nbytes + self._player.nbytes,
             "tables": self._state.nbytes,
         }
 

@@ -100,8 +100,9 @@ class KvCache:
             raise ValueError(f"a path is ascending row numbers, got {list(path)}")
         if self.length + (path[-1] + 1 if path else 0) > self.slots:
             raise ValueError(f"row {path[-1]} after {self.length} positions is outside {self.slots} slots")
-        for state in self.layers:
-            state.commit(self.length, path)
+        if path and path[-1] != len(path) - 1:  # else every row is where it stays
+            for state in self.layers:
+                state.commit(self.length, path)
         self.length += len(path)
 
     def roll_back(self, length: int) -> None:

@@ -1,7 +1,7 @@
 """The graph's wiring turned into instructions: `Ops` over abstract values, recorded once per model.
 
 A value is a row shape without the number of rows; what holds it is decided when a tape of a given width is made
-(`tape.py`).
+(`tape.py`). Parts of a stacked product (q, k and v of one) are views of it: nothing is copied.
 """
 
 from __future__ import annotations
@@ -13,27 +13,43 @@ from typing import Literal
 from twofold.engine.graph.registry import graph_of
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, ModelSpec
 
-Kind = Literal["embed", "rms_norm", "split_linear", "columns", "rope", "kv_write", "attention", "silu_mul", "add"]
+Kind = Literal["embed", "rms_norm", "split_linear", "rope", "kv_write", "attention", "silu_mul", "add"]
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """fp32 [rows, *row_shape]. `storage` numbers what it lives in: views of one storage share it."""
+    """fp32 [rows, *row_shape]. `storage` numbers what it lives in: views of one storage share it.
+
+    A row of the storage has `storage_size` values, the view's are those from `start` on.
+    """
 
     storage: int
     row_shape: tuple[int, ...]
+    storage_size: int
+    start: int = 0
+
+    @property
+    def size(self) -> int:
+        """Values in a row of the view."""
+        return prod(self.row_shape)
+
+    def view(self, *row_shape: int, start: int = 0) -> Value:
+        """A part of this value: the `row_shape` values of each row from its `start` on."""
+        part = Value(self.storage, row_shape, self.storage_size, self.start + start)
+        if start < 0 or start + part.size > self.size:
+            raise ValueError(f"{row_shape} from {start} on is no part of {self.row_shape}")
+        return part
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One kernel call. `weight` names a norm, a group or the embedding; `columns` starts at `start`."""
+    """One kernel call. `weight` names a norm, a group or the embedding; an output is a whole storage."""
 
     kind: Kind
     inputs: tuple[Value, ...]
     output: Value | None
     weight: str | None = None
     layer: LayerSpec | None = None
-    start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +72,7 @@ class Recorder:
     def new(self, *row_shape: int) -> Value:
         """A value in a storage of its own."""
         self._n_storages += 1
-        return Value(self._n_storages - 1, row_shape)
+        return Value(self._n_storages - 1, row_shape, prod(row_shape))
 
     def _emit(
         self,
@@ -65,9 +81,8 @@ class Recorder:
         output: Value,
         weight: str | None = None,
         layer: LayerSpec | None = None,
-        start: int = 0,
     ) -> Value:
-        self.instructions.append(Instruction(kind, inputs, output, weight, layer, start))
+        self.instructions.append(Instruction(kind, inputs, output, weight, layer))
         return output
 
     def embed(self) -> Value:
@@ -81,17 +96,14 @@ class Recorder:
 
     def linears(self, x: Value, group: LinearGroup) -> tuple[Value, ...]:
         stacked = self._emit("split_linear", (x,), self.new(group.out_features), group.name)
-        if len(group.members) == 1:
-            return (stacked,)
         parts, start = [], 0
         for member in group.members:
-            part = self.new(member.out_features)
-            parts.append(self._emit("columns", (stacked,), part, start=start))
+            parts.append(stacked.view(member.out_features, start=start))
             start += member.out_features
         return tuple(parts)
 
     def heads(self, x: Value, n_heads: int) -> Value:
-        return Value(x.storage, (n_heads, prod(x.row_shape) // n_heads))
+        return x.view(n_heads, x.size // n_heads)
 
     def rope(self, x: Value, layer: LayerSpec) -> Value:
         if layer.rope is None:
@@ -101,7 +113,7 @@ class Recorder:
     def attention(self, q: Value, k: Value, v: Value, layer: LayerSpec) -> Value:
         self.instructions.append(Instruction("kv_write", (k, v), None, layer=layer))
         attended = self._emit("attention", (q,), self.new(layer.n_heads, layer.v_head_dim), layer=layer)
-        return Value(attended.storage, (layer.n_heads * layer.v_head_dim,))
+        return attended.view(layer.n_heads * layer.v_head_dim)
 
     def silu_mul(self, gate: Value, up: Value) -> Value:
         return self._emit("silu_mul", (gate, up), self.new(*gate.row_shape))

@@ -1,4 +1,7 @@
-"""Replaying a tape: each op is one kernel call on resolved arrays; what varies between replays is in `PassState`."""
+"""Replaying a tape op by op: each is one kernel call on resolved arrays; what varies between replays is in `PassState`.
+
+The native kernels have a player of their own (`native_replay.py`): this one is what they must agree with.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,7 @@ class PassState:
                 angles = np.empty((2, max_rows, layer.rope.rotary_dim // 2), np.float32)
                 self._ropes.append((layer.rope, RopeTable(layer.rope, slots), angles[0], angles[1]))
         self.rows, self.first_row, self.n_committed, self.use_residual = 0, 0, 0, True
+        self._located = False
 
     @property
     def nbytes(self) -> int:
@@ -46,6 +50,7 @@ class PassState:
 
     @property
     def positions(self) -> NDArray[np.int64]:
+        self._locate()
         return self._positions[self.first_row : self.first_row + self.rows]
 
     @property
@@ -55,10 +60,15 @@ class PassState:
 
     def angles(self, rope: RopeSpec) -> tuple[F32, F32]:
         """cos and sin of the pass's rows, [rows, rotary_dim / 2]."""
+        self._locate()
         for known, _, cos, sin in self._ropes:
             if known is rope or known == rope:
                 return cos[: self.rows], sin[: self.rows]
         raise KeyError(rope)
+
+    def table(self, rope: RopeSpec) -> RopeTable:
+        """The tables of all positions, valid as far as the pass reaches."""
+        return next(table for known, table, _, _ in self._ropes if known is rope or known == rope)
 
     def set(self, tokens: Sequence[int], parents: Sequence[int], n_committed: int, use_residual: bool) -> None:
         """Describe the next pass: the last len(tokens) of the rows that `parents` lists."""
@@ -66,8 +76,17 @@ class PassState:
         self.n_committed, self.use_residual = n_committed, use_residual
         self.tokens[:] = tokens
         self.parents[:] = parents
-        for row, parent in enumerate(parents):
-            self._positions[row] = n_committed if parent < 0 else self._positions[parent] + 1
+        self._located = False
+        for _, table, _, _ in self._ropes:
+            table.fill(n_committed + len(parents))
+
+    def _locate(self) -> None:
+        """Positions and angles, which a native tape finds itself."""
+        if self._located:
+            return
+        for row, parent in enumerate(self.parents.tolist()):
+            self._positions[row] = self.n_committed if parent < 0 else self._positions[parent] + 1
+        self._located = True
         for _, table, cos, sin in self._ropes:
             table.read(self.positions, cos[: self.rows], sin[: self.rows])
 
@@ -90,13 +109,17 @@ class Player:
             "embed": self._embed,
             "rms_norm": self._rms_norm,
             "split_linear": self._split_linear,
-            "columns": self._columns,
             "rope": self._rope,
             "kv_write": self._kv_write,
             "attention": self._attention,
             "silu_mul": self._silu_mul,
             "add": self._add,
         }
+
+    @property
+    def nbytes(self) -> int:
+        """Scratch of its own: none that stays."""
+        return 0
 
     def play(self, tape: Tape) -> None:
         """Compute the pass that the state describes; its rows' K and V land behind the committed positions."""
@@ -117,11 +140,6 @@ class Player:
     def _split_linear(self, op: Op) -> None:
         weights = self._groups[str(op.instruction.weight)]
         self._ops.split_linear(op.inputs[0], weights, self._state.use_residual, out=op.output)
-
-    def _columns(self, op: Op) -> None:
-        assert op.output is not None
-        start = op.instruction.start
-        np.copyto(op.output, op.inputs[0][:, start : start + op.output.shape[1]])
 
     def _rope(self, op: Op) -> None:
         layer = op.instruction.layer

@@ -30,7 +30,7 @@ def tables(rope: RopeSpec, positions: NDArray[np.integer[Any]]) -> tuple[F32, F3
 
 
 class RopeTable:
-    """Tables of positions 0..capacity−1, filled in fixed blocks when first asked for.
+    """Tables of positions 0..capacity−1, `cos` and `sin` [positions, rotary_dim / 2], filled in blocks when needed.
 
     A vectorised cosine may differ in the last bit with its neighbours in the vector; fixed blocks make a position's row
     the same in whatever pass it is read.
@@ -38,20 +38,25 @@ class RopeTable:
 
     def __init__(self, rope: RopeSpec, capacity: int) -> None:
         blocks = -(-capacity // _BLOCK)
-        self._rope, self._filled = rope, 0
-        self._cos = np.empty((blocks * _BLOCK, rope.rotary_dim // 2), np.float32)
-        self._sin = np.empty_like(self._cos)
+        self._rope = rope
+        self.cos = np.empty((blocks * _BLOCK, rope.rotary_dim // 2), np.float32)
+        self.sin = np.empty_like(self.cos)
+        self.filled = np.zeros(1, np.int64)
+        """How many positions are valid: [1], so that a tape reads what is true when it runs."""
 
     @property
     def nbytes(self) -> int:
-        return self._cos.nbytes + self._sin.nbytes
+        return self.cos.nbytes + self.sin.nbytes
+
+    def fill(self, n_positions: int) -> None:
+        """Make the first `n_positions` valid."""
+        while (filled := int(self.filled[0])) < n_positions:
+            block = slice(filled, filled + _BLOCK)
+            self.cos[block], self.sin[block] = tables(self._rope, np.arange(block.start, block.stop))
+            self.filled[0] = block.stop
 
     def read(self, positions: NDArray[np.int64], cos: F32, sin: F32) -> None:
         """Copy the rows of `positions` [n] into `cos` and `sin` [n, rotary_dim / 2]."""
-        highest = int(positions.max())
-        while self._filled <= highest:
-            block = slice(self._filled, self._filled + _BLOCK)
-            self._cos[block], self._sin[block] = tables(self._rope, np.arange(block.start, block.stop))
-            self._filled = block.stop
-        np.take(self._cos, positions, axis=0, out=cos)
-        np.take(self._sin, positions, axis=0, out=sin)
+        self.fill(int(positions.max()) + 1)
+        np.take(self.cos, positions, axis=0, out=cos)
+        np.take(self.sin, positions, axis=0, out=sin)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +20,14 @@ _KEPT_TAPES = 16
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An instruction with its arrays, each fp32 [width, *row_shape]."""
+    """An instruction with its arrays, each fp32 [width, *row_shape]; rows may lie apart (see `Value`)."""
 
     instruction: Instruction
     inputs: tuple[F32, ...]
     output: F32 | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Tape:
     """A recording for passes of `width` rows. `source` is filled by the caller (None: tokens), `result` read."""
 
@@ -46,7 +45,8 @@ def _touched(instruction: Instruction) -> set[int]:
 def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
     """Storage → buffer, and each buffer's fp32 values per row; a buffer is reused when its last reader has run.
 
-    An output never shares a buffer with its instruction's inputs; source and result keep theirs.
+    An output never shares a buffer with its instruction's inputs; source and result keep theirs. Only storages of one
+    size share a buffer, so that a row's part of it is the same in all of them.
     """
     last_use: dict[int, int] = {}
     for index, instruction in enumerate(recording.instructions):
@@ -56,7 +56,7 @@ def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
     free: dict[int, list[int]] = {}
 
     def place(value: Value) -> None:
-        size = prod(value.row_shape)
+        size = value.storage_size
         if free.get(size):
             placed[value.storage] = free[size].pop()
         else:
@@ -90,8 +90,8 @@ class TapeMaker:
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def _array(self, value: Value, width: int) -> F32:
-        buffer = self._buffers[self._placed[value.storage]]
-        return buffer[: width * prod(value.row_shape)].reshape(width, *value.row_shape)
+        rows = self._buffers[self._placed[value.storage]][: width * value.storage_size].reshape(width, -1)
+        return rows[:, value.start : value.start + value.size].reshape(width, *value.row_shape)
 
     def _resolve(self, instruction: Instruction, width: int) -> Op:
         inputs = tuple(self._array(value, width) for value in instruction.inputs)

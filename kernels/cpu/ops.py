@@ -5,6 +5,7 @@ Importing this module loads the compiled module and raises `NativeMissing` where
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,6 +15,9 @@ from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.split_weights import SplitWeights
+
+if TYPE_CHECKING:
+    from twofold.kernels.cpu._cpu import SplitLinear
 
 __all__ = [
     "SplitWeights",
@@ -32,18 +36,23 @@ __all__ = [
 
 _cpu = native()
 _EXCHANGE = {"float32": 0, "float16": 1, "bfloat16": 2}
-_bound: WeakKeyDictionary[SplitWeights, object] = WeakKeyDictionary()
+_bound: WeakKeyDictionary[SplitWeights, SplitLinear] = WeakKeyDictionary()
 
 
 def split_linear(x: F32, weights: SplitWeights, use_residual: bool, *, out: F32 | None = None) -> F32:
     """fp32 [rows, in_features] to [rows, sum of member rows]: base and residual (verify), or the base alone (draft)."""
     check(x, np.float32, (None, weights.in_features), "x")
     y = _output(out, (x.shape[0], weights.out_features))
+    bound_linear(weights)(np.ascontiguousarray(x), use_residual, y)
+    return y
+
+
+def bound_linear(weights: SplitWeights) -> SplitLinear:
+    """The compiled module's view of the weights, made once."""
     bound = _bound.get(weights)
     if bound is None:
         bound = _bound[weights] = _bind(weights)
-    bound(np.ascontiguousarray(x), use_residual, y)  # type: ignore[operator]
-    return y
+    return bound
 
 
 def rms_norm(x: F32, weight: F32, eps: float, *, out: F32 | None = None) -> F32:
@@ -190,7 +199,7 @@ def _contiguous(array: Array, name: str) -> Array:
     return array
 
 
-def _bind(weights: SplitWeights) -> object:
+def _bind(weights: SplitWeights) -> SplitLinear:
     def half_bits(scales: F16) -> Array:
         return _contiguous(scales, "scales").view(np.uint16)
 
@@ -198,7 +207,7 @@ def _bind(weights: SplitWeights) -> object:
         return None if array is None else np.ascontiguousarray(array)
 
     signs: I8 = np.ascontiguousarray(weights.input_signs)
-    bound: object = _cpu.SplitLinear(
+    bound: SplitLinear = _cpu.SplitLinear(
         in_features=weights.in_features,
         member_rows=list(weights.member_rows),
         base_codes=_contiguous(weights.base_codes, "base_codes"),

@@ -145,27 +145,41 @@ def test_the_cache_is_reused_between_prompts(make_checkpoint: Make, make_plan: M
     assert (engine.tokens, engine.cached_tokens, engine.room) == ([], 0, 128)
 
 
+@pytest.mark.parametrize(
+    ("kernels", "stop_ats"),
+    [
+        ("naive", (6, 80, 111, 180, 261, 500, 777, 1000)),
+        pytest.param("cpu", (1, 2, 5, 14, 17, 24, 39, 60), marks=needs_native),
+    ],
+)
 def test_an_interruption_anywhere_leaves_an_engine_that_continues(
-    make_checkpoint: Make, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch
+    make_checkpoint: Make, make_plan: MakePlan, kernels: Any, stop_ats: tuple[int, ...]
 ) -> None:
     folder = make_checkpoint()
     expected = text(Engine.load(folder, make_plan(draft_nodes=2)), SAMPLED)
-    engine = Engine.load(folder, make_plan(draft_nodes=2, prefill_chunk=10))
+    engine = Engine.load(folder, make_plan(draft_nodes=2, prefill_chunk=10), kernels=kernels)
     calls = {"n": 0, "stop_at": 0}
-    originals = {name: getattr(engine._player, name) for name in ("_attention", "_split_linear", "_kv_write")}
 
-    def counted(name: str) -> Callable[[Any], None]:
-        def call(op: Any) -> None:
+    def counted(run: Callable[[Any], None]) -> Callable[[Any], None]:
+        def tick() -> None:
             calls["n"] += 1
             if calls["n"] == calls["stop_at"]:
                 raise KeyboardInterrupt
-            originals[name](op)
+
+        def call(what: Any) -> None:
+            tick()
+            run(what)
+            tick()
 
         return call
 
-    engine._player._run.update({name.strip("_"): counted(name) for name in originals})
+    player: Any = engine._player
+    if kernels == "naive":  # between the operations of a pass
+        player._run = {name: counted(run) for name, run in player._run.items()}
+    else:  # a native pass is never interrupted in its middle
+        player.play = counted(player.play)
     stops = 0
-    for stop_at in (3, 40, 55, 90, 131, 200, 333, 500):
+    for stop_at in stop_ats:
         engine.reset()
         calls.update(n=0, stop_at=stop_at)
         found: list[int] = []

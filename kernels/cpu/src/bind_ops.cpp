@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "bound.hpp"
 #include "dispatch.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
@@ -21,27 +22,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
-
-template <class T, int N>
-using In = nb::ndarray<const T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-template <class T, int N>
-using Out = nb::ndarray<T, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
-
-void need(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
-
-// The view that the kernels use, and the arrays that keep it alive.
-struct BoundSplitLinear {
-  twofold::SplitLinear view{};
-  std::vector<nb::object> owners;
-
-  template <class T, int N>
-  const T* keep(const In<T, N>& array) {
-    owners.push_back(nb::cast(array));
-    return array.data();
-  }
-};
 
 long power_of_two_in(long n) { return n & -n; }
 

@@ -80,6 +80,7 @@ struct Kernels {
   void (*silu_mul)(const float* gate, const float* up, long n, float* out);
   void (*add)(const float* x, const float* y, long n, float* out);
   void (*embed)(const std::uint16_t* row, long n, float* out);
+  void (*to_half)(const float* x, long n, std::uint16_t* out);  // rounded to nearest even
   long (*argmax)(const float* x, long n);  // -1 where a NaN is among them
   // heads head .. head + n_heads - 1 (one KV head's) of one row; scratch [attention_scratch()].
   void (*attention)(const AttentionArgs& args, const Visible& visible, long row, long head, long n_heads, float* scratch);

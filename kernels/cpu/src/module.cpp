@@ -5,9 +5,11 @@ namespace nb = nanobind;
 
 void bind_machine(nb::module_& m);
 void bind_ops(nb::module_& m);
+void bind_tape(nb::module_& m);
 
 NB_MODULE(_cpu, m) {
   m.doc() = "twofold's native CPU kernels and machine probes";
   bind_machine(m);
   bind_ops(m);
+  bind_tape(m);
 }

@@ -9,103 +9,113 @@
 namespace twofold {
 namespace {
 
-// Rows as the product reads them, for one number of planes.
-struct QuantisedRows {
-  std::vector<std::int16_t> t;
-  std::vector<std::int32_t> sums;
-  std::vector<float> unit;
-
-  void resize(const SplitLinear& w, long rows) {
-    t.resize(static_cast<std::size_t>(w.groups * rows * w.group_size));
-    sums.resize(static_cast<std::size_t>(w.groups * rows));
-    unit.resize(static_cast<std::size_t>(rows));
-  }
-  void quantise(const Kernels& k, const SplitLinear& w, const float* x, int planes, long row, long rows) {
-    k.quantize(x, w.in_features, planes, rows, w.group_size, t.data() + row * w.group_size, sums.data() + row,
-               unit.data() + row);
-  }
-  Activations view() const { return {t.data(), sums.data(), unit.data()}; }
-};
-
-struct Workspace {
-  QuantisedRows base, residual;
-  std::vector<float> padded;
-};
-
 constexpr long kWorthAThread = 1 << 14;  // floating-point operations that outweigh waking a thread
 
-void rotate_and_quantise(const Kernels& k, const SplitLinear& w, const float* x, long rows, bool second, Workspace& work) {
-  const long dim = w.in_features, a_row = dim * (16 + dim / (dim & -dim));
-  const long rows_a_chunk = std::max(1L, kWorthAThread / a_row);
-  work.base.resize(w, rows);
-  if (second) work.residual.resize(w, rows);
-  parallel((rows + rows_a_chunk - 1) / rows_a_chunk, [&](long chunk) {
-    thread_local std::vector<float> buffer;
-    buffer.resize(static_cast<std::size_t>(2 * dim));
-    const long end = std::min(rows, (chunk + 1) * rows_a_chunk);
-    for (long row = chunk * rows_a_chunk; row < end; ++row) {
-      k.rotate(x + row * dim, w.input_signs, w.mix_in, dim, buffer.data(), buffer.data() + dim);
-      work.base.quantise(k, w, buffer.data(), w.base_planes, row, rows);
-      if (second) work.residual.quantise(k, w, buffer.data(), w.residual_planes, row, rows);
-    }
+bool has_second(const SplitLinear& w, bool use_residual) { return use_residual && w.residual_planes != w.base_planes; }
+
+void quantise(const Kernels& k, const SplitLinear& w, const float* x, int planes, long row, long rows, QuantisedRows& to) {
+  k.quantize(x, w.in_features, planes, rows, w.group_size, to.t.data() + row * w.group_size, to.sums.data() + row,
+             to.unit.data() + row);
+}
+
+// Grows only: passes of alternating widths would otherwise write zeros again and again.
+template <class T>
+void grow(std::vector<T>& values, long n) {
+  if (values.size() < static_cast<std::size_t>(n)) values.resize(static_cast<std::size_t>(n));
+}
+
+template <class T>
+std::size_t bytes_of(const std::vector<T>& values) {
+  return values.capacity() * sizeof(T);
+}
+
+// body(i) for i in 0..n-1, in runs that are worth a thread each.
+template <class Body>
+void over(long n, long work_each, const Body& body) {
+  const long run = std::max(1L, kWorthAThread / std::max(1L, work_each));
+  parallel((n + run - 1) / run, [&](long chunk) {
+    for (long i = chunk * run; i < std::min(n, (chunk + 1) * run); ++i) body(i);
   });
 }
 
-void multiply(const Kernels& k, const ProductArgs& args, long tiles) {
-  // runs of neighbouring tiles, several a thread, so that a thread that is disturbed does not hold up the others
-  const long chunks = std::min(tiles, static_cast<long>(threads()) * 8);
-  parallel(chunks, [&](long chunk) { k.product(args, tiles * chunk / chunks, tiles * (chunk + 1) / chunks); });
+}  // namespace
+
+void QuantisedRows::resize(const SplitLinear& w, long rows) {
+  grow(t, w.groups * rows * w.group_size);
+  grow(sums, w.groups * rows);
+  grow(unit, rows);
 }
 
-void finish_member(const Kernels& k, const SplitLinear& w, const Member& member, const float* padded, float* out) {
-  const float* y = padded + member.first_tile * kTileRows;
+std::size_t QuantisedRows::bytes() const { return bytes_of(t) + bytes_of(sums) + bytes_of(unit); }
+
+std::size_t LinearScratch::bytes() const { return base.bytes() + residual.bytes() + bytes_of(padded); }
+
+bool writes_directly(const SplitLinear& w) {
+  return w.output_signs == nullptr && w.bias == nullptr && w.out_features == w.tiles * kTileRows;
+}
+
+void prepare(const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch) {
+  scratch.base.resize(w, rows);
+  if (has_second(w, use_residual)) scratch.residual.resize(w, rows);
+  if (!writes_directly(w)) grow(scratch.padded, rows * w.tiles * kTileRows);
+}
+
+void rotate_and_quantise(const Kernels& k, const SplitLinear& w, const float* x, long row, long rows, bool use_residual,
+                         LinearScratch& scratch) {
+  thread_local std::vector<float> buffer;
+  const long dim = w.in_features;
+  buffer.resize(static_cast<std::size_t>(2 * dim));
+  k.rotate(x, w.input_signs, w.mix_in, dim, buffer.data(), buffer.data() + dim);
+  quantise(k, w, buffer.data(), w.base_planes, row, rows, scratch.base);
+  if (has_second(w, use_residual)) quantise(k, w, buffer.data(), w.residual_planes, row, rows, scratch.residual);
+}
+
+void multiply(const Kernels& k, const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch, float* out) {
+  ProductArgs args{};
+  args.rows = rows, args.blocks = w.blocks, args.groups = w.groups, args.group_size = w.group_size;
+  args.x_base = scratch.base.view();
+  args.x_residual = has_second(w, use_residual) ? scratch.residual.view() : scratch.base.view();
+  args.base = w.base, args.residual = w.residual;
+  args.use_residual = use_residual, args.exchange = w.exchange;
+  args.y = writes_directly(w) ? out : scratch.padded.data();
+  args.stride = w.tiles * kTileRows;
+  // runs of neighbouring tiles, several a thread, so that a thread that is disturbed does not hold up the others
+  const long chunks = std::min(w.tiles, static_cast<long>(threads()) * 8);
+  parallel(chunks, [&](long chunk) { k.product(args, w.tiles * chunk / chunks, w.tiles * (chunk + 1) / chunks); });
+}
+
+void finish_member(const Kernels& k, const SplitLinear& w, const Member& member, const LinearScratch& scratch, long row,
+                   float* out) {
+  const float* y = scratch.padded.data() + (row * w.tiles + member.first_tile) * kTileRows;
   float* target = out + member.first_output;
   if (w.output_signs != nullptr) {
-    thread_local std::vector<float> scratch;
-    scratch.resize(static_cast<std::size_t>(member.rows));
-    k.unrotate(y, w.output_signs + member.first_output, member.mix, member.rows, target, scratch.data());
+    thread_local std::vector<float> buffer;
+    buffer.resize(static_cast<std::size_t>(member.rows));
+    k.unrotate(y, w.output_signs + member.first_output, member.mix, member.rows, target, buffer.data());
   } else {
     std::copy_n(y, member.rows, target);
   }
   if (w.bias != nullptr) k.add(target, w.bias + member.first_output, member.rows, target);
 }
 
-void finish(const Kernels& k, const SplitLinear& w, const float* padded, long rows, float* out) {
-  const long members = static_cast<long>(w.members.size()), stride = w.tiles * kTileRows;
-  const long tasks = rows * members, a_task = w.out_features / members * 20;
-  const long tasks_a_chunk = std::max(1L, kWorthAThread / std::max(1L, a_task));
-  parallel((tasks + tasks_a_chunk - 1) / tasks_a_chunk, [&](long chunk) {
-    const long end = std::min(tasks, (chunk + 1) * tasks_a_chunk);
-    for (long task = chunk * tasks_a_chunk; task < end; ++task) {
-      const long row = task / members;
-      const Member& member = w.members[static_cast<std::size_t>(task % members)];
-      finish_member(k, w, member, padded + row * stride, out + row * w.out_features);
-    }
-  });
-}
-
-}  // namespace
-
 void split_linear(const SplitLinear& w, const float* x, long rows, bool use_residual, float* out) {
   if (rows == 0) return;
   const FloatEnvironment environment;
   const Kernels& k = kernels();
-  thread_local Workspace work;
-  const bool second = use_residual && w.residual_planes != w.base_planes;
-  rotate_and_quantise(k, w, x, rows, second, work);
-
-  const bool direct = w.output_signs == nullptr && w.bias == nullptr && w.out_features == w.tiles * kTileRows;
-  if (!direct) work.padded.resize(static_cast<std::size_t>(rows * w.tiles * kTileRows));
-  ProductArgs args{};
-  args.rows = rows, args.blocks = w.blocks, args.groups = w.groups, args.group_size = w.group_size;
-  args.x_base = work.base.view();
-  args.x_residual = second ? work.residual.view() : work.base.view();
-  args.base = w.base, args.residual = w.residual;
-  args.use_residual = use_residual, args.exchange = w.exchange;
-  args.y = direct ? out : work.padded.data();
-  args.stride = w.tiles * kTileRows;
-  multiply(k, args, w.tiles);
-  if (!direct) finish(k, w, work.padded.data(), rows, out);
+  thread_local LinearScratch own;
+  LinearScratch& scratch = own;  // the caller's, not that of the thread that runs a chunk
+  prepare(w, rows, use_residual, scratch);
+  const long dim = w.in_features;
+  over(rows, dim * (16 + dim / (dim & -dim)), [&](long row) {
+    rotate_and_quantise(k, w, x + row * dim, row, rows, use_residual, scratch);
+  });
+  multiply(k, w, rows, use_residual, scratch, out);
+  if (writes_directly(w)) return;
+  const long members = static_cast<long>(w.members.size());
+  over(rows * members, w.out_features / members * 20, [&](long task) {
+    const Member& member = w.members[static_cast<std::size_t>(task % members)];
+    finish_member(k, w, member, scratch, task / members, out + task / members * w.out_features);
+  });
 }
 
 }  // namespace twofold

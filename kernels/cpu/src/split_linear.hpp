@@ -1,6 +1,7 @@
 // A split Linear group from activations to outputs, over the thread pool.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,37 @@ struct SplitLinear {
   const float* bias;
   std::vector<Member> members;
 };
+
+// Rows as the product reads them, for one number of planes.
+struct QuantisedRows {
+  std::vector<std::int16_t> t;
+  std::vector<std::int32_t> sums;
+  std::vector<float> unit;
+
+  void resize(const SplitLinear& w, long rows);
+  Activations view() const { return {t.data(), sums.data(), unit.data()}; }
+  std::size_t bytes() const;
+};
+
+// What lies between the steps of one split Linear; the next one may use the same.
+struct LinearScratch {
+  QuantisedRows base, residual;
+  std::vector<float> padded;  // products [rows][tiles * 16], before they are finished
+
+  std::size_t bytes() const;
+};
+
+// The steps of a split Linear, for callers that put others between them: prepare, quantise_row and multiply once for each
+// row or pass, then finish_member for each row and member unless the product writes directly.
+void prepare(const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch);
+void rotate_and_quantise(const Kernels& k, const SplitLinear& w, const float* x, long row, long rows, bool use_residual,
+                         LinearScratch& scratch);
+// Over the thread pool. `out` [rows][out_features] is written where writes_directly(w), else the scratch.
+void multiply(const Kernels& k, const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch, float* out);
+bool writes_directly(const SplitLinear& w);
+// Rotate back and add the bias: one member of one row, to that row's outputs `out` [out_features].
+void finish_member(const Kernels& k, const SplitLinear& w, const Member& member, const LinearScratch& scratch, long row,
+                   float* out);
 
 // x [rows][in_features] to out [rows][out_features].
 void split_linear(const SplitLinear& weights, const float* x, long rows, bool use_residual, float* out);

@@ -1,4 +1,4 @@
-// Operations without a reduction: add, SiLU times a factor, RoPE, embedding rows, argmax.
+// Operations without a reduction: add, SiLU times a factor, RoPE, embedding rows, rounding to fp16, argmax.
 #pragma once
 
 #include "exponential.hpp"
@@ -37,15 +37,51 @@ void embed(const std::uint16_t* row, long n, float* out) {
   for (; i < n; ++i) out[i] = half_to_float(row[i]);
 }
 
-long argmax(const float* x, long n) {
-  int unordered = 0;
-  for (long i = 0; i < n; ++i) unordered |= x[i] != x[i];
-  if (unordered) return -1;
-  long best = 0;
-  for (long i = 1; i < n; ++i) {
-    if (x[i] > x[best]) best = i;
+void to_half(const float* x, long n, std::uint16_t* out) {
+  long i = 0;
+#if defined(__F16C__)
+  for (; i + 8 <= n; i += 8) {
+    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), halves);
   }
-  return best;
+#endif
+  for (; i < n; ++i) out[i] = float_to_half(x[i]);
+}
+
+// The largest value by lanes first, then where it stands: the first place that equals it is the lowest id.
+long argmax(const float* x, long n) {
+  float highest[16];
+  int unordered[16] = {};
+  for (int lane = 0; lane < 16; ++lane) highest[lane] = x[0];
+  const long whole = n / 16 * 16;
+  for (long i = 0; i < whole; i += 16) {
+    for (int lane = 0; lane < 16; ++lane) {
+      const float value = x[i + lane];
+      unordered[lane] |= value != value;
+      highest[lane] = value > highest[lane] ? value : highest[lane];
+    }
+  }
+  int bad = 0;
+  float best = highest[0];
+  for (int lane = 0; lane < 16; ++lane) {
+    bad |= unordered[lane];
+    best = highest[lane] > best ? highest[lane] : best;
+  }
+  for (long i = whole; i < n; ++i) {
+    bad |= x[i] != x[i];
+    best = x[i] > best ? x[i] : best;
+  }
+  if (bad) return -1;
+  for (long i = 0; i < whole; i += 16) {
+    int found = 0;
+    for (int lane = 0; lane < 16; ++lane) found |= x[i + lane] == best;
+    for (int lane = 0; found; ++lane) {
+      if (x[i + lane] == best) return i + lane;
+    }
+  }
+  for (long i = whole;; ++i) {
+    if (x[i] == best) return i;
+  }
 }
 
 }  // namespace

@@ -54,6 +54,27 @@ TWOFOLD_INLINE F16v load_half_tail(const std::uint16_t* p, long n) {
   return load_half16(padded);
 }
 
+// fp32 to fp16, rounded to nearest even; any NaN becomes the quiet one.
+TWOFOLD_INLINE std::uint16_t float_to_half(float x) {
+#if defined(__F16C__)
+  return static_cast<std::uint16_t>(
+      _mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
+#else
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, 4);
+  const std::uint32_t sign = (bits >> 16) & 0x8000u, magnitude = bits & 0x7FFFFFFFu;
+  if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u);
+  if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);  // 65520 and above
+  if (magnitude >= 0x38800000u) {
+    return static_cast<std::uint16_t>(sign | ((magnitude + 0xFFF + ((magnitude >> 13) & 1) - 0x38000000u) >> 13));
+  }
+  // one unit of 0.5 in fp32 is 2^-24, fp16's smallest step: the sum's low bits count those steps
+  const float shifted = __builtin_fabsf(x) + 0.5f;
+  __builtin_memcpy(&bits, &shifted, 4);
+  return static_cast<std::uint16_t>(sign | (bits - 0x3F000000u));
+#endif
+}
+
 // fp32 rounded to fp16 and back.
 TWOFOLD_INLINE float through_half(float x) {
 #if defined(__F16C__)

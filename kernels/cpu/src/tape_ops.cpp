@@ -1,0 +1,106 @@
+#include "tape_ops.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "pass_ops.hpp"
+
+namespace twofold {
+namespace {
+
+// Floating-point operations of a value, roughly: what divisions and exponentials weigh included.
+constexpr long kNormWork = 4, kRotateWork = 16, kFinishWork = 20, kRopeWork = 4, kActivationWork = 24;
+
+void check_slots(const Pass& pass, long slots) {
+  if (pass.first_slot() + pass.rows > slots) {
+    throw std::invalid_argument(std::to_string(pass.rows) + " rows behind " + std::to_string(pass.first_slot()) +
+                                " positions do not fit " + std::to_string(slots) + " slots");
+  }
+}
+
+}  // namespace
+
+void add_embed(Tape& tape, const std::uint16_t* table, long vocab, long hidden, float scale, Rows out) {
+  tape.add_check([=](const Pass& pass) {
+    for (long row = 0; row < pass.rows; ++row) {
+      if (pass.tokens[row] < 0 || pass.tokens[row] >= vocab) {
+        throw std::invalid_argument("token " + std::to_string(pass.tokens[row]) + " is outside a vocabulary of " +
+                                    std::to_string(vocab));
+      }
+    }
+  });
+  tape.add_row("embed", hidden, [=](const Pass& pass, long row) {
+    float* to = out.at(row);
+    pass.k->embed(table + pass.tokens[row] * hidden, hidden, to);
+    if (scale == 1.0f) return;
+    for (long i = 0; i < hidden; ++i) to[i] *= scale;
+  });
+}
+
+void add_rms_norm(Tape& tape, Rows x, const float* weight, float eps, long vectors, long n, Rows out) {
+  tape.add_row("rms_norm", kNormWork * vectors * n, [=](const Pass& pass, long row) {
+    for (long i = 0; i < vectors; ++i) pass.k->rms_norm(x.at(row) + i * n, weight, eps, n, out.at(row) + i * n);
+  });
+}
+
+void add_split_linear(Tape& tape, const SplitLinear& weights, const std::string& label, Rows x, Rows out) {
+  const SplitLinear* const w = &weights;
+  LinearScratch* const scratch = &tape.workspace().linear;
+  const long dim = w->in_features;
+  tape.add_row(
+      "rotate_quantise", dim * (kRotateWork + dim / (dim & -dim)),
+      [=](const Pass& pass, long row) {
+        rotate_and_quantise(*pass.k, *w, x.at(row), row, pass.rows, pass.use_residual, *scratch);
+      },
+      [=](const Pass& pass) { prepare(*w, pass.rows, pass.use_residual, *scratch); });
+  tape.add_whole("product " + label, [=](const Pass& pass) {
+    multiply(*pass.k, *w, pass.rows, pass.use_residual, *scratch, out.data);
+  });
+  if (writes_directly(*w)) return;
+  tape.add_row("rotate_back", kFinishWork * w->out_features, [=](const Pass& pass, long row) {
+    for (const Member& member : w->members) finish_member(*pass.k, *w, member, *scratch, row, out.at(row));
+  });
+}
+
+void add_rope(Tape& tape, Rows x, RopeTables tables, long heads, long dim, Rows out) {
+  tape.add_check([=](const Pass& pass) {
+    const long highest = *std::max_element(pass.positions, pass.positions + pass.rows);
+    if (highest >= std::min<long>(*tables.filled, tables.capacity)) {
+      throw std::invalid_argument("position " + std::to_string(highest) + " is outside the rotary tables");
+    }
+  });
+  tape.add_row("rope", kRopeWork * heads * dim, [=](const Pass& pass, long row) {
+    const long at = pass.positions[row] * tables.half;
+    pass.k->rope(x.at(row), tables.cos + at, tables.sin + at, heads, dim, tables.half, out.at(row));
+  });
+}
+
+void add_kv_write(Tape& tape, Rows x, std::uint16_t* cache, long slots, long n) {
+  tape.add_check([=](const Pass& pass) { check_slots(pass, slots); });
+  tape.add_row("kv_write", n, [=](const Pass& pass, long row) {
+    pass.k->to_half(x.at(row), n, cache + (pass.first_slot() + row) * n);
+  });
+}
+
+void add_attention(Tape& tape, const AttentionArgs& args, long slots, long window) {
+  tape.add_check([=](const Pass& pass) { check_slots(pass, slots); });
+  tape.add_whole("attention", [=](const Pass& pass) {
+    attention_rows(args, pass.rows, pass.first_row, pass.n_committed, pass.parents, window);
+  });
+}
+
+void add_silu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out) {
+  tape.add_row("silu_mul", kActivationWork * n, [=](const Pass& pass, long row) {
+    pass.k->silu_mul(gate.at(row), up.at(row), n, out.at(row));
+  });
+}
+
+void add_add(Tape& tape, Rows x, Rows y, long n, Rows out) {
+  tape.add_row("add", n, [=](const Pass& pass, long row) { pass.k->add(x.at(row), y.at(row), n, out.at(row)); });
+}
+
+void add_copy(Tape& tape, Rows x, long n, Rows out) {
+  tape.add_row("copy", n, [=](const Pass&, long row) { std::copy_n(x.at(row), n, out.at(row)); });
+}
+
+}  // namespace twofold
