@@ -8,7 +8,9 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, replace: bool = True) -> None:
@@ -32,11 +34,21 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, rep
     if kind is not None and not stat.S_ISREG(kind):
         _write_through(path, data)
         return
+    with written_aside(target, mode, replace=replace) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def written_aside(target: Path, mode: int = 0o644, *, replace: bool = True) -> Iterator[BinaryIO]:
+    """A file, open for writing, that becomes `target` when the block ends well and is gone when it does not.
+
+    For content that is produced piece by piece; `write_atomically` says what is kept in which case.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".part")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.chmod(aside, mode)
@@ -48,7 +60,7 @@ def write_atomically(path: Path, content: bytes | str, mode: int = 0o644, *, rep
         with contextlib.suppress(OSError):
             os.unlink(aside)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)
+            error.filename = str(target)
         raise
     _flush_folder(target.parent)
 

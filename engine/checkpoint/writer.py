@@ -7,37 +7,49 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from twofold.engine.checkpoint.config import CheckpointConfig
-from twofold.engine.checkpoint.layout import DENSE_FILE, INDEX_FILE, mix_name, shard_name
+from twofold.engine.checkpoint.layout import DENSE_FILE, INDEX_FILE, TensorLayout, mix_name, shard_name
 from twofold.engine.checkpoint.mapped import MappedTensors
+from twofold.engine.checkpoint.shards import ShardSet, layouts_of
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.files import write_atomically
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def _write(path: Path, tensors: Arrays) -> None:
-    packed = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    write_atomically(path, save(packed, metadata={"format": "twofold"}))
+def _write(folder: Path, files: Mapping[str, Arrays]) -> None:
+    """Whole tensors, by file."""
+    layouts: dict[str, TensorLayout] = {}
+    for file, tensors in files.items():
+        layouts |= layouts_of(file, tensors)
+    with ShardSet(folder, layouts) as shards:
+        for tensors in files.values():
+            for name, array in tensors.items():
+                shards.write(name, array)
+
+
+def packed_tensors(name: str, weights: SplitWeights) -> dict[str, NDArray[Any]]:
+    """The tensors of a group that live in its layer's shards."""
+    return {
+        f"{name}.base_codes": weights.base_codes,
+        f"{name}.base_scales": weights.base_scales,
+        f"{name}.residual_codes": weights.residual_codes,
+        f"{name}.residual_scales": weights.residual_scales,
+    }
 
 
 def write_layer(folder: Path, index: int, total: int, groups: Mapping[str, SplitWeights]) -> None:
     """The base and residual shards of decoder layer `index` (from 0; the head is `total` − 1), groups by name.
 
-    The residual is written last: a layer is finished when both shards are there (`layer_is_written`).
+    The residual is published last: a layer is finished when both shards are there (`layer_is_written`).
     """
-    base: dict[str, NDArray[Any]] = {}
-    residual: dict[str, NDArray[Any]] = {}
-    for name, weights in groups.items():
-        base |= {f"{name}.base_codes": weights.base_codes, f"{name}.base_scales": weights.base_scales}
-        residual[f"{name}.residual_codes"] = weights.residual_codes
-        residual[f"{name}.residual_scales"] = weights.residual_scales
-    _write(folder / shard_name("base", index, total), base)
-    _write(folder / shard_name("residual", index, total), residual)
+    parts: dict[str, dict[str, NDArray[Any]]] = {"base": {}, "residual": {}}
+    for group, weights in groups.items():
+        for name, array in packed_tensors(group, weights).items():
+            parts["residual" if ".residual_" in name else "base"][name] = array
+    _write(folder, {shard_name(part, index, total): tensors for part, tensors in parts.items()})
 
 
 def layer_is_written(folder: Path, index: int, total: int) -> bool:
@@ -62,7 +74,7 @@ def dense_of_group(name: str, weights: SplitWeights) -> dict[str, NDArray[Any]]:
 
 def write_dense(folder: Path, tensors: Arrays) -> None:
     """Embedding (F16), norms and biases (F32), signs (I8) and rotation mixers (F32), all by their final names."""
-    _write(folder / DENSE_FILE, tensors)
+    _write(folder, {DENSE_FILE: tensors})
 
 
 def _index(folder: Path) -> dict[str, Any]:

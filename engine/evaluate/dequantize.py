@@ -5,6 +5,8 @@ W = R_oᵀ·(base [+ residual])·R_i per member, in fp32, through the packing th
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -51,3 +53,21 @@ def member_weights(weights: SplitWeights, *, use_residual: bool) -> list[Tensor]
         unpadded += n_rows
         start += packing.tiles(n_rows) * packing.TILE_ROWS
     return members
+
+
+def head_rows(weights: SplitWeights, start: int, stop: int) -> Tensor:
+    """Rows `start` (a whole tile) to `stop` of a head, base and residual, fp32 [stop − start, in_features]."""
+    if weights.output_signs is not None or len(weights.member_rows) != 1 or start % packing.TILE_ROWS:
+        raise ValueError("rows of a head start at a whole tile, and its outputs are not rotated")
+    span = slice(start // packing.TILE_ROWS, packing.tiles(stop))
+    part = dataclasses.replace(
+        weights,
+        member_rows=(stop - start,),
+        base_codes=weights.base_codes[span],
+        base_scales=weights.base_scales[span],
+        residual_codes=weights.residual_codes[span],
+        residual_scales=weights.residual_scales[span],
+        bias=None,
+    )
+    (rows,) = member_weights(part, use_residual=True)
+    return rows

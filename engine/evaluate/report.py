@@ -16,7 +16,8 @@ from torch import Tensor
 
 from twofold.engine.checkpoint.reader import Checkpoint
 from twofold.engine.evaluate import metrics, ranks
-from twofold.engine.evaluate.streams import BASE, INT8, REFERENCE, ULP, Heads, draft_name, run_streams
+from twofold.engine.evaluate.heads import Heads
+from twofold.engine.evaluate.streams import BASE, INT8, REFERENCE, ULP, draft_name, run_streams
 from twofold.engine.weights import WeightSource
 from twofold.profiles.figures import Figure, measured
 from twofold.profiles.model_spec import ModelSpec
@@ -188,7 +189,7 @@ def evaluate(
         for offset in range(0, n_rows, ROWS_PER_CHUNK):
             chunk = slice(offset, min(offset + ROWS_PER_CHUNK, n_rows))
             rows = slice(start + chunk.start, start + chunk.stop)
-            logits = {name: heads.logits(name, hidden[name][rows]) for name in (REFERENCE, INT8, ULP, BASE, *drafts)}
+            logits = heads.logits({name: hidden[name][rows] for name in (REFERENCE, INT8, ULP, BASE, *drafts)})
             candidates = {name: logits[name] for name in (INT8, ULP, BASE)}
             candidates[VERIFIER] = verified[chunk]
             judged = {name: logits[name] for name in drafts}

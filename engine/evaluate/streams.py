@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twofold.engine.checkpoint.layout import EMBEDDING
 from twofold.engine.checkpoint.reader import Checkpoint
 from twofold.engine.evaluate.baselines import int8_g32, one_ulp_noise
 from twofold.engine.evaluate.dequantize import member_weights
 from twofold.engine.evaluate.ranks import mixed_attention
-from twofold.engine.torch_ops import TorchOps, attention_scale, causal_attention, run_head, run_layer
+from twofold.engine.torch_ops import attention_scale, causal_attention, run_layer
 from twofold.engine.weights import WeightSource
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
@@ -118,7 +119,9 @@ def run_streams(
     lengths = [len(text) for text in texts]
     tokens = torch.tensor([token for text in texts for token in text])
     generator = torch.Generator().manual_seed(seed)
-    first = TorchOps(model, source.tensor, sequence_lengths=lengths, tokens=tokens).embed()
+    first = torch.from_numpy(source.rows(EMBEDDING, tokens.numpy()))
+    if model.embedding_scale is not None:
+        first *= model.embedding_scale
     drafts = {draft_name(depth): depth for depth in range(1, depths + 1)}
     hidden = {name: first for name in (REFERENCE, INT8, ULP, BASE, SPLIT, *drafts)}
     for done, layer in enumerate(model.layers):
@@ -137,22 +140,3 @@ def run_streams(
         if progress is not None:
             progress(done + 1, model.n_layers)
     return hidden
-
-
-class Heads:
-    """Logits of any stream's rows; the head's weights are made once per kind and kept.
-
-    The baselines quantise decoder Linears only, so theirs is the source's head; base and draft streams have the
-    checkpoint's whole head, as the engine's draft does.
-    """
-
-    def __init__(self, model: ModelSpec, source: WeightSource, checkpoint: Checkpoint) -> None:
-        self._model = model
-        self._weights = _LayerWeights(source, checkpoint, torch.Generator())
-
-    @torch.no_grad()
-    def logits(self, stream: str, rows: Tensor) -> Tensor:
-        """Hidden rows [n, hidden_size] → fp32 logits [n, vocab_size]."""
-        is_source = stream in (REFERENCE, INT8, ULP)
-        override = None if is_source else self._weights.override(SPLIT)
-        return run_head(self._model, rows, self._weights.source_tensor, linear=override)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from twofold.engine.checkpoint.config import CheckpointConfig
-from twofold.engine.checkpoint.layout import EMBEDDING, expected_tensors, mix_name
+from twofold.engine.checkpoint.layout import DENSE_FILE, EMBEDDING, expected_tensors, mix_name
 from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, make_rotations
+from twofold.engine.quantize.options import SLICE_ROWS
 from twofold.engine.quantize.rotation import make_mix
-from twofold.kernels.naive.packing import pack_base, pack_residual, pack_scales
+from twofold.kernels.naive.packing import TILE_ROWS, pack_base, pack_residual, pack_scales
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 _MAX_F16 = 65504.0
+
+Packed = NDArray[Any]
 
 
 def _members(group: LinearGroup, columns: Tensor) -> list[NDArray[Any]]:
@@ -53,6 +56,21 @@ def split_weights(
     )
 
 
+def packed_rows(group: LinearGroup, first: int, result: QuantizedGroup, bits: int) -> Iterator[tuple[str, int, Packed]]:
+    """A slice of the head that starts at row `first`: (tensor, first tile, packed rows)."""
+    if first % TILE_ROWS:
+        raise ValueError(f"a slice starts at a whole tile of {TILE_ROWS} rows, not at row {first}")
+
+    def rows(columns: Tensor) -> Packed:
+        return np.ascontiguousarray(columns.T.cpu().numpy())
+
+    tile = first // TILE_ROWS
+    yield f"{group.name}.base_codes", tile, pack_base(rows(result.base.codes))
+    yield f"{group.name}.base_scales", tile, pack_scales(rows(result.base.scales))
+    yield f"{group.name}.residual_codes", tile, pack_residual(rows(result.residual_codes), bits)
+    yield f"{group.name}.residual_scales", tile, pack_scales(rows(result.residual_scales))
+
+
 def embedding_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     """The embedding as stored.
 
@@ -65,10 +83,18 @@ def embedding_f16(values: NDArray[np.float32]) -> NDArray[np.float16]:
     return values.astype(np.float16)
 
 
+def embedding_slices(
+    model: ModelSpec, rows: Callable[[str, slice], NDArray[np.float32]]
+) -> Iterator[tuple[int, NDArray[np.float16]]]:
+    """The embedding as stored, a slice after the other: (first row, rows)."""
+    for start in range(0, model.vocab_size, SLICE_ROWS):
+        yield start, embedding_f16(rows(EMBEDDING, slice(start, min(start + SLICE_ROWS, model.vocab_size))))
+
+
 def dense_tensors(
     model: ModelSpec, config: CheckpointConfig, tensor: Callable[[str], NDArray[np.float32]]
 ) -> dict[str, NDArray[Any]]:
-    """Everything of `dense.safetensors`: embedding, norms, biases, signs, mixers."""
+    """Everything of `dense.safetensors` but the embedding: norms, biases, signs, mixers."""
     dense: dict[str, NDArray[Any]] = {}
     for group in model.groups:
         rotations = make_rotations(config.seed, group, is_head=group.name == model.head.name)
@@ -84,8 +110,6 @@ def dense_tensors(
             if mix is not None:
                 dense[mix_name(dimension)] = mix
     for name, layout in expected_tensors(model, config).items():
-        if name == EMBEDDING:
-            dense[name] = embedding_f16(tensor(name))
-        elif layout.file == "dense.safetensors" and name not in dense:
+        if layout.file == DENSE_FILE and name not in dense and name != EMBEDDING:
             dense[name] = tensor(name)
     return {name: dense[name] for name, layout in expected_tensors(model, config).items() if name in dense}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from twofold.engine.quantize.options import QuantizeOptions
+from twofold.engine.quantize.options import SLICE_ROWS, QuantizeOptions
 from twofold.planner.codecs import base_bytes, residual_bytes
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import Figure, measured, reasoned, unknown
@@ -56,22 +56,30 @@ def _group_peak_bytes(group: LinearGroup) -> int:
     return 6 * 4 * weights + 4 * weights + 3 * 4 * group.in_features**2
 
 
-def layer_peak_bytes(groups: tuple[LinearGroup, ...], bits: int, tokens: int, *, is_head: bool = False) -> int:
-    """Quantising one layer, group after group, the process itself included; a head has no product to compute."""
-    outputs = [0 if is_head else sum(m.out_features for m in group.members) for group in groups]
-    widest = max(n + group.in_features for n, group in zip(outputs, groups, strict=True))
+def layer_peak_bytes(groups: tuple[LinearGroup, ...], bits: int, tokens: int) -> int:
+    """Quantising one layer, group after group, the process itself included."""
+    widest = max(sum(m.out_features for m in group.members) + group.in_features for group in groups)
     chunk = 3 * 4 * min(_CHUNK_ROWS, tokens) * widest
     packed = sum(group_bytes(group, bits) for group in groups)
     return _RUNTIME_BYTES + max(_group_peak_bytes(group) for group in groups) + 2 * packed + chunk
 
 
+def head_peak_bytes(head: LinearGroup, bits: int, tokens: int) -> int:
+    """Quantising the head, the process itself included: a slice of its rows and two Hessians; it has no product to
+    compute. (The embedding goes to disk in slices that need less.)
+    """
+    (member,) = head.members
+    rows = LinearGroup(head.name, (replace(member, out_features=min(SLICE_ROWS, member.out_features)),))
+    chunk = 3 * 4 * min(_CHUNK_ROWS, tokens) * head.in_features
+    return _RUNTIME_BYTES + _group_peak_bytes(rows) + 2 * group_bytes(rows, bits) + chunk
+
+
 def peak_bytes(spec: ModelSpec, options: QuantizeOptions, tokens: int) -> int:
-    """The process's peak memory: the worst layer or the head, or the embedding's float32 and 16-bit copies."""
-    worst = layer_peak_bytes((spec.head,), options.bits_of(spec.head.name), tokens, is_head=True)
+    """The process's peak memory: the worst layer, or a slice of the head."""
+    worst = head_peak_bytes(spec.head, options.bits_of(spec.head.name), tokens)
     for layer in spec.layers:
         worst = max(worst, layer_peak_bytes(layer.groups, options.residual_bits, tokens))
-    embedding = _RUNTIME_BYTES + 10 * spec.n_embedding_weights
-    return max(worst, embedding) + min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
+    return worst + min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
 
 
 @dataclass(frozen=True, slots=True)

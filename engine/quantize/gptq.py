@@ -23,6 +23,7 @@ from torch import Tensor
 
 from twofold.engine.quantize.hessian import Feedback
 from twofold.engine.quantize.lloyd_max import OUTER_LEVEL, Levels
+from twofold.engine.quantize.options import SLICE_ROWS
 
 OUTLIER_REACH = 0.5
 """The outer level reaches at least this part of a block's largest weight.
@@ -35,7 +36,6 @@ The verifier has margin to spare on the whole model (docs/log.md), so the base g
 """
 
 _SUB_BLOCK = 32
-_ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _round(
     to_codes: Callable[[Tensor], Tensor],
 ) -> Rounded:
     codes, scales = [], []
-    for rows in weights.split(_ROWS_AT_ONCE, dim=1):
+    for rows in weights.split(SLICE_ROWS, dim=1):
         own = rows.contiguous()
         levels, group_scales = _round_rows(own, feedback, group_size, scale_of, grid)
         if own is not rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from twofold.engine.quantize.gptq import Rounded, round_base, round_residual
-from twofold.engine.quantize.hessian import Hessian, mix
+from twofold.engine.quantize.hessian import Feedback, Hessian, mix
 from twofold.engine.quantize.lloyd_max import Levels
+from twofold.engine.quantize.options import SLICE_ROWS
 from twofold.engine.quantize.rotation import Rotation, make_mix, make_signs, rotation
 from twofold.profiles.model_spec import LinearGroup
 
@@ -107,21 +108,66 @@ def quantize_group(
     `on_base` receives the base's weights [out, K] in the original basis, by
     member.
     """
-    device = rotations.input.signs.device
     turned = rotated([weights[member.name] for member in group.members], rotations)
-    energy = float(turned.square().mean())
+    feedbacks = _feedbacks(group, rotations, fill_base, fill_residual)
 
+    def told(base_error: Tensor) -> None:
+        if on_base is not None:
+            left = unrotated(group, base_error, rotations)
+            on_base({name: weights[name] - error for name, error in left.items()})
+
+    return _quantize_rows(turned, feedbacks, levels, bits, told)
+
+
+def quantize_slices(
+    group: LinearGroup,
+    rows_of: Callable[[int, int], Tensor],
+    rotations: GroupRotations,
+    levels: Levels,
+    bits: int,
+    fill_base: FillHessian,
+    fill_residual: FillHessian,
+    slice_rows: int = SLICE_ROWS,
+) -> Iterator[tuple[int, QuantizedGroup]]:
+    """Like `quantize_group` for one member whose outputs are not rotated: (first row, its slice), slice after slice.
+
+    Rows are rounded independently under one Hessian, so a head of any vocabulary needs the memory of one slice.
+    `rows_of(start, stop)` reads weights [stop − start, K].
+    """
+    (member,) = group.members
+    if rotations.outputs != (None,):
+        raise ValueError(f"{group.name}: rows of rotated outputs depend on each other")
+    feedbacks = _feedbacks(group, rotations, fill_base, fill_residual)
+    for start in range(0, member.out_features, slice_rows):
+        stop = min(start + slice_rows, member.out_features)
+        yield start, _quantize_rows(rotated([rows_of(start, stop)], rotations), feedbacks, levels, bits)
+
+
+def _feedbacks(
+    group: LinearGroup, rotations: GroupRotations, fill_base: FillHessian, fill_residual: FillHessian
+) -> tuple[Feedback, Feedback]:
+    """Of the base and of the residual, each with its share of the other's inputs."""
+    device = rotations.input.signs.device
     for_base, for_residual = Hessian(group.in_features, device), Hessian(group.in_features, device)
     fill_base(for_base, rotations.input)
     fill_residual(for_residual, rotations.input)
     mix(for_base, for_residual, OTHER_STREAM)
-    base = round_base(turned, for_base.factor(BASE_DAMPING), levels, GROUP_SIZE)
-    base_error = float(base.error.square().mean()) / max(energy, 1e-30)
-    if on_base is not None:
-        left = unrotated(group, base.error, rotations)
-        on_base({name: weights[name] - error for name, error in left.items()})
-        del left
+    return for_base.factor(BASE_DAMPING), for_residual.factor(RESIDUAL_DAMPING)
 
-    residual = round_residual(base.error, for_residual.factor(RESIDUAL_DAMPING), bits, GROUP_SIZE)
-    residual_error = float(residual.error.square().mean()) / max(energy, 1e-30)
+
+def _quantize_rows(
+    turned: Tensor,
+    feedbacks: tuple[Feedback, Feedback],
+    levels: Levels,
+    bits: int,
+    on_base_error: Callable[[Tensor], None] | None = None,
+) -> QuantizedGroup:
+    """Both roundings of rotated weights [K, rows], which are used up."""
+    energy = max(float(turned.square().mean()), 1e-30)
+    base = round_base(turned, feedbacks[0], levels, GROUP_SIZE)
+    base_error = float(base.error.square().mean()) / energy
+    if on_base_error is not None:
+        on_base_error(base.error)
+    residual = round_residual(base.error, feedbacks[1], bits, GROUP_SIZE)
+    residual_error = float(residual.error.square().mean()) / energy
     return QuantizedGroup(base, residual.codes, residual.scales, base_error, residual_error)

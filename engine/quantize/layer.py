@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, quantize_group
+from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, quantize_group, quantize_slices
 from twofold.engine.quantize.hessian import Hessian
 from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.rotation import Rotation
@@ -63,8 +63,9 @@ class _Stream:
 
 @dataclass(frozen=True, slots=True)
 class LayerJob:
-    """What a layer needs. `texts` by stream; `group_weights(group)` loads member name → [out, K] fp32; `on_group` takes
-    each result.
+    """What a layer needs. `texts` by stream; `group_weights(group)` loads member name → [out, K] fp32, and
+    `row_weights(group, start, stop)` rows of the head's; `on_group(group, rotations, first row, result)` takes each
+    result, of the head each slice of rows.
     """
 
     model: ModelSpec
@@ -72,10 +73,11 @@ class LayerJob:
     texts: Mapping[str, Texts]
     weight: WeightOf
     group_weights: Callable[[LinearGroup], Weights]
+    row_weights: Callable[[LinearGroup, int, int], Tensor]
     rotations: Callable[[LinearGroup], GroupRotations]
     levels: Levels
     bits_of: Callable[[str], int]
-    on_group: Callable[[LinearGroup, GroupRotations, QuantizedGroup], None]
+    on_group: Callable[[LinearGroup, GroupRotations, int, QuantizedGroup], None]
     device: torch.device
 
 
@@ -101,7 +103,8 @@ class LayerRun:
                 stream.weights = {}
             self._live = stage.keeps
             if stage.group is not None:
-                self._quantize(stage.group, stage.group_input, needs_base=results is not None)
+                quantize = self._quantize_head if results is None else self._quantize
+                quantize(stage.group, stage.group_input)
         self.store.clear()
 
     def _advance(self, stream: _Stream, stage: Stage, result: RowFile | None) -> None:
@@ -126,7 +129,7 @@ class LayerRun:
         rows = stream.start.read(start, stop) if value == 0 else self.store.read(f"{stream.name}-{value}", start, stop)
         return rows.to(self.job.device)
 
-    def _quantize(self, group: LinearGroup, group_input: int, *, needs_base: bool) -> None:
+    def _quantize(self, group: LinearGroup, group_input: int) -> None:
         weights = self.job.group_weights(group)
         rotations = self.job.rotations(group)
         original, prefix = self.streams
@@ -138,10 +141,25 @@ class LayerRun:
             self.job.bits_of(group.name),
             self._filler(prefix, group_input),
             self._filler(original, group_input),
-            prefix.weights.update if needs_base else None,
+            prefix.weights.update,
         )
-        original.weights = weights if needs_base else {}
-        self.job.on_group(group, rotations, result)
+        original.weights = weights
+        self.job.on_group(group, rotations, 0, result)
+
+    def _quantize_head(self, group: LinearGroup, group_input: int) -> None:
+        rotations = self.job.rotations(group)
+        original, prefix = self.streams
+        slices = quantize_slices(
+            group,
+            lambda start, stop: self.job.row_weights(group, start, stop),
+            rotations,
+            self.job.levels,
+            self.job.bits_of(group.name),
+            self._filler(prefix, group_input),
+            self._filler(original, group_input),
+        )
+        for first, result in slices:
+            self.job.on_group(group, rotations, first, result)
 
     def _filler(self, stream: _Stream, value: int) -> Callable[[Hessian, Rotation], None]:
         def fill(hessian: Hessian, r_in: Rotation) -> None:

@@ -17,6 +17,9 @@ MIN_CALIBRATION_TOKENS = 256
 HEAD_BITS = 8
 """The LM head's residual width: its error reaches the logits directly and it is read once per pass."""
 
+SLICE_ROWS = 8192
+"""Output rows that are rounded together, and of the head and the embedding, that are in memory at once."""
+
 Progress = Callable[[int, int, str], None]
 """(weights quantised so far, weights in all, what is being done)."""
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from twofold.engine.checkpoint.config import CheckpointConfig
-from twofold.engine.checkpoint.layout import EMBEDDING
-from twofold.engine.checkpoint.writer import finish, write_dense, write_layer
+from twofold.engine.checkpoint.layout import DENSE_FILE, EMBEDDING, expected_tensors, shard_name
+from twofold.engine.checkpoint.mapped import MappedTensors
+from twofold.engine.checkpoint.shards import ShardSet
+from twofold.engine.checkpoint.writer import finish, write_layer
 from twofold.engine.graph.registry import graph_of
 from twofold.engine.quantize import levels as level_fit
-from twofold.engine.quantize.assemble import dense_tensors, embedding_f16, split_weights
+from twofold.engine.quantize.assemble import dense_tensors, embedding_slices, packed_rows, split_weights
 from twofold.engine.quantize.calibration import Calibration
 from twofold.engine.quantize.group import GROUP_SIZE, GroupRotations, QuantizedGroup, make_rotations
 from twofold.engine.quantize.layer import ORIGINAL, PREFIX, LayerJob, LayerRun, Texts
@@ -25,7 +28,7 @@ from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.model_card import write_companions
 from twofold.engine.quantize.options import Progress, QuantizeOptions
 from twofold.engine.quantize.rowstore import RowFile, RowStore
-from twofold.engine.quantize.stages import record
+from twofold.engine.quantize.stages import Stage, record
 from twofold.engine.quantize.workspace import Workspace, check_target, is_finished, owned
 from twofold.engine.weights import open_weights
 from twofold.engine.weights.source import WeightSource
@@ -167,8 +170,9 @@ class _Run:
         self._progress(0, self._n_weights, "fitting the levels")
         levels = level_fit.fit_levels(self.spec, self.options.seed, self.source, self.device)
         self.work.notes = {"inner": levels.inner, "step_per_rms": levels.step_per_rms}
-        write_dense(self.work.folder, dense_tensors(self.spec, self._config(levels), self.source.tensor))
-        embedding = embedding_f16(self.source.tensor(EMBEDDING))
+        self._write_dense(self._config(levels))
+        # As stored, and mapped: only the rows of the texts' tokens are read.
+        embedding = MappedTensors(self.work.folder / DENSE_FILE).array(EMBEDDING)
         for name, texts in self.stream_texts.items():
             stream = self.work.create_stream(name, 0, self.texts[name].n_rows, self.spec.hidden_size)
             start = 0
@@ -180,6 +184,17 @@ class _Run:
                 start += len(text)
             self._close([stream])
         self.work.advance(0)
+
+    def _write_dense(self, config: CheckpointConfig) -> None:
+        with self._shards(config, DENSE_FILE) as shards:
+            for name, array in dense_tensors(self.spec, config, self.source.tensor).items():
+                shards.write(name, array)
+            for first, rows in embedding_slices(self.spec, self.source.rows):
+                shards.write(EMBEDDING, rows, first)
+
+    def _shards(self, config: CheckpointConfig, *files: str) -> ShardSet:
+        layouts = expected_tensors(self.spec, config)
+        return ShardSet(self.work.folder, {name: layout for name, layout in layouts.items() if layout.file in files})
 
     def _config(self, levels: Levels) -> CheckpointConfig:
         return CheckpointConfig(
@@ -203,47 +218,76 @@ class _Run:
 
     def _layer(self, index: int, groups: tuple[LinearGroup, ...], levels: Levels, config: CheckpointConfig) -> None:
         """Quantise one layer (the head is the last), write its shards and the streams behind it, note it as done."""
-        n_layers, graph = self.spec.n_layers, graph_of(self.spec)
-        is_head = index == n_layers
-        what = "head" if is_head else f"layer {index + 1}/{n_layers}"
+        n_layers = self.spec.n_layers
+        what = "head" if index == n_layers else f"layer {index + 1}/{n_layers}"
         self._progress(self._done, self._n_weights, what)
-        shards: dict[str, SplitWeights] = {}
 
-        def on_group(group: LinearGroup, rotations: GroupRotations, result: QuantizedGroup) -> None:
-            shards[group.name] = split_weights(group, rotations, result, config)
-            self._done += sum(member.n_weights for member in group.members)
+        def count(n_weights: int) -> None:
+            self._done += n_weights
             self._progress(self._done, self._n_weights, what)
 
-        if is_head:
-            stages = record(lambda ops, x: graph.head(ops, self.spec, x))
-        else:
-            stages = record(lambda ops, x: graph.decoder_layer(ops, self.spec, self.spec.layers[index], x))
-        job = LayerJob(
+        run = self._head_layer if index == n_layers else self._decoder_layer
+        run(index, levels, config, count)
+        self.work.advance(index + 1)
+        for name in (ORIGINAL, PREFIX):
+            self.work.stream_path(name, index).unlink(missing_ok=True)
+
+    def _decoder_layer(
+        self, index: int, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]
+    ) -> None:
+        shards: dict[str, SplitWeights] = {}
+
+        def on_group(group: LinearGroup, rotations: GroupRotations, first: int, result: QuantizedGroup) -> None:
+            shards[group.name] = split_weights(group, rotations, result, config)
+            count(sum(member.n_weights for member in group.members))
+
+        graph, layer = graph_of(self.spec), self.spec.layers[index]
+        stages = record(lambda ops, x: graph.decoder_layer(ops, self.spec, layer, x))
+        self._run_layer(self._job(stages, levels, on_group), index)
+        write_layer(self.work.folder, index, self.spec.n_layers + 1, shards)
+
+    def _head_layer(self, index: int, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]) -> None:
+        """The head's packed rows go to disk slice by slice."""
+        stages = record(lambda ops, x: graph_of(self.spec).head(ops, self.spec, x))
+        files = (shard_name(part, index, index + 1) for part in ("base", "residual"))
+        with self._shards(config, *files) as shards:
+
+            def on_rows(group: LinearGroup, rotations: GroupRotations, first: int, result: QuantizedGroup) -> None:
+                for name, tile, array in packed_rows(group, first, result, config.bits_of(group.name)):
+                    shards.write(name, array, tile)
+                count(result.base.codes.numel())
+
+            self._run_layer(self._job(stages, levels, on_rows), index)
+
+    def _job(
+        self,
+        stages: Sequence[Stage],
+        levels: Levels,
+        on_group: Callable[[LinearGroup, GroupRotations, int, QuantizedGroup], None],
+    ) -> LayerJob:
+        head = self.spec.head.name
+        return LayerJob(
             model=self.spec,
             stages=stages,
             texts=self.texts,
             weight=self._small_weight,
             group_weights=self._group_weights,
-            rotations=lambda group: make_rotations(self.options.seed, group, is_head=is_head, device=self.device),
+            row_weights=self._row_weights,
+            rotations=lambda g: make_rotations(self.options.seed, g, is_head=g.name == head, device=self.device),
             levels=levels,
             bits_of=self.options.bits_of,
             on_group=on_group,
             device=self.device,
         )
-        self._run_layer(job, index, is_head)
-        write_layer(self.work.folder, index, n_layers + 1, shards)
-        self.work.advance(index + 1)
-        for name in (ORIGINAL, PREFIX):
-            self.work.stream_path(name, index).unlink(missing_ok=True)
 
-    def _run_layer(self, job: LayerJob, index: int, is_head: bool) -> None:
+    def _run_layer(self, job: LayerJob, index: int) -> None:
         rows, width = {name: texts.n_rows for name, texts in self.texts.items()}, self.spec.hidden_size
         self._loaded.clear()
         store = RowStore(self.work.streams, max(rows.values()), STORE_RAM_BYTES)
         streams = [self.work.open_stream(name, rows[name], width) for name in (ORIGINAL, PREFIX)]
         results: list[RowFile] = []
         try:
-            if not is_head:
+            if index < self.spec.n_layers:
                 results = [self.work.create_stream(name, index + 1, rows[name], width) for name in (ORIGINAL, PREFIX)]
             LayerRun(job, streams[0], streams[1], store).run((results[0], results[1]) if results else None)
         finally:
@@ -267,6 +311,13 @@ class _Run:
         """Member name → [out, K] on the device."""
         return {m.name: self._tensor(f"{m.name}.weight") for m in group.members}
 
+    def _row_weights(self, group: LinearGroup, start: int, stop: int) -> Tensor:
+        (member,) = group.members
+        return self._on_device(self.source.rows(f"{member.name}.weight", slice(start, stop)))
+
     def _tensor(self, name: str) -> Tensor:
+        return self._on_device(self.source.tensor(name))
+
+    def _on_device(self, values: NDArray[np.float32]) -> Tensor:
         # torch warns about arrays that are views of a read-only map, so these are copied.
-        return torch.from_numpy(np.require(self.source.tensor(name), requirements=["C", "W"])).to(self.device)
+        return torch.from_numpy(np.require(values, requirements=["C", "W"])).to(self.device)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from twofold.engine.weights.gguf_names import hugging_face_name
-from twofold.engine.weights.source import Float32, WeightSource
+from twofold.engine.weights.source import EVERY_ROW, Float32, Rows, WeightSource
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 from twofold.profiles.readers.gguf_config import config_from_gguf
 from twofold.profiles.readers.gguf_header import TensorInfo, read_gguf_header
@@ -65,7 +66,7 @@ class GgufWeights(WeightSource):
         names = "/".join(name for name, _ in weights.most_common())
         return names if set(weights) <= set(_UNQUANTISED) else f"{names} dequantised"
 
-    def _read(self, name: str) -> Float32:
+    def _read(self, name: str, rows: Rows = EVERY_ROW) -> Float32:
         from gguf import quants
 
         info = self._tensors[name]
@@ -73,22 +74,23 @@ class GgufWeights(WeightSource):
         raw = self._data[info.offset : info.offset + info.n_bytes]
         if raw.size != info.n_bytes:
             raise CorruptFile(f"{self.path.name} became shorter while it was open")
-        kind = _type(info)
-        row_bytes = info.n_bytes // max(info.n_values // info.shape[-1], 1)
-        values = quants.dequantize(np.asarray(raw).reshape(-1, row_bytes), kind).astype(np.float32, copy=False)
-        values = values.reshape(info.shape)
         member = name.split(".")[-2]
-        if member in self._permuted_heads:
-            values = half_split_rows(values, self._permuted_heads[member])
+        heads = self._permuted_heads.get(member)
+        wanted = rows if heads is None else half_split_order(info.shape[0], heads)[rows]
+        row_bytes = info.n_bytes // max(info.n_values // info.shape[-1], 1)
+        is_matrix = len(info.shape) > 1
+        stored = np.asarray(raw).reshape(info.shape[0] if is_matrix else 1, -1)
+        stored = stored[wanted] if is_matrix else stored
+        values = quants.dequantize(stored.reshape(-1, row_bytes), _type(info)).astype(np.float32, copy=False)
+        values = values.reshape(-1, *info.shape[1:]) if is_matrix else values.reshape(-1)[wanted]
         # Unquantised tensors are still a view of the file: what is handed out must outlive it.
         return np.ascontiguousarray(values) if values.flags.writeable else values.copy()
 
 
-def half_split_rows(values: Float32, n_heads: int) -> Float32:
-    """Rows of [n_heads * head_dim, …] from neighbouring rotary pairs to Hugging Face's halves."""
-    rows, rest = values.shape[0], values.shape[1:]
-    pairs = values.reshape(n_heads, rows // n_heads // 2, 2, *rest)
-    return pairs.swapaxes(1, 2).reshape(rows, *rest)
+def half_split_order(n_rows: int, n_heads: int) -> npt.NDArray[np.intp]:
+    """The stored row of every row of [n_heads * head_dim, …]: neighbours of a rotary pair go to the head's halves."""
+    pairs = np.arange(n_rows).reshape(n_heads, n_rows // n_heads // 2, 2)
+    return pairs.swapaxes(1, 2).reshape(-1)
 
 
 def _type(info: TensorInfo) -> GGMLQuantizationType:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twofold.engine.weights.source import Float32, WeightSource
+from twofold.engine.weights.source import EVERY_ROW, Float32, Rows, WeightSource
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
 from twofold.profiles.readers.config import config_of_language_model
 from twofold.profiles.readers.local import read_json_object
@@ -51,7 +51,7 @@ class SafetensorsWeights(WeightSource):
             weights[_READABLE.get(tensor.dtype, tensor.dtype)] += tensor.n_values
         return "/".join(name for name, _ in weights.most_common())
 
-    def _read(self, name: str) -> Float32:
+    def _read(self, name: str, rows: Rows = EVERY_ROW) -> Float32:
         file, tensor = self._place[name]
         if tensor.dtype not in _READABLE:
             raise UnsupportedModel(
@@ -60,17 +60,20 @@ class SafetensorsWeights(WeightSource):
         if file not in self._maps:
             self._maps[file] = np.memmap(file, dtype=np.uint8, mode="r")
         raw = np.asarray(self._maps[file][tensor.start : tensor.end])
-        return _as_float32(raw, tensor.dtype).reshape(tensor.shape)
+        if not tensor.n_values or not tensor.shape:
+            return _as_float32(raw, tensor.dtype).reshape(tensor.shape)[rows if tensor.shape else ()]
+        wanted = raw.reshape(tensor.shape[0], -1)[rows]
+        return _as_float32(wanted, tensor.dtype).reshape(-1, *tensor.shape[1:])
 
 
 def _as_float32(raw: np.ndarray, dtype: str) -> Float32:
     """Bytes of any alignment as a new float32 array."""
+    own = np.array(raw).reshape(-1)
     if dtype == "F32":
-        return np.frombuffer(raw.tobytes(), np.float32).copy()
-    halves = np.frombuffer(raw.tobytes(), np.float16 if dtype == "F16" else np.uint16)
+        return own.view(np.float32)
     if dtype == "F16":
-        return halves.astype(np.float32)
-    return (halves.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return own.view(np.float16).astype(np.float32)
+    return (own.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 def _tensors(path: Path) -> dict[str, tuple[Path, StoredTensor]]:

@@ -20,6 +20,10 @@ HEAD = "lm_head.weight"
 
 Float32 = npt.NDArray[np.float32]
 
+Rows = slice | npt.NDArray[np.intp]
+"""Which indices of a tensor's first axis."""
+EVERY_ROW = slice(None)
+
 
 class WeightSource(ABC):
     """Tensors by Hugging Face name. Opening checks sizes and spans; values are read when asked for."""
@@ -34,8 +38,8 @@ class WeightSource(ABC):
         """Shape of every stored tensor by its Hugging Face name."""
 
     @abstractmethod
-    def _read(self, name: str) -> Float32:
-        """The values of a stored tensor."""
+    def _read(self, name: str, rows: Rows = EVERY_ROW) -> Float32:
+        """The values of a stored tensor, or of these indices of its first axis."""
 
     @abstractmethod
     def dtype_note(self) -> str:
@@ -72,10 +76,19 @@ class WeightSource(ABC):
         Raises:
             CorruptFile: not stored, or not finite.
         """
+        return self.rows(name, EVERY_ROW)
+
+    def rows(self, name: str, rows: Rows) -> Float32:
+        """The same of some indices of the first axis, without reading the others: a vocabulary is too large to be held
+        in float32.
+
+        Raises:
+            CorruptFile: not stored, or not finite where read.
+        """
         stored = self.stored_name(name)
         if stored not in self.shapes:
             raise CorruptFile(f"{self.path.name} lacks the tensor {name}", hint="get the model again")
-        values = self._read(stored)
+        values = self._read(stored, rows)
         if not np.isfinite(values).all():
             bad = values.size - int(np.isfinite(values).sum())
             raise CorruptFile(

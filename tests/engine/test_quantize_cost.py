@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,11 +12,19 @@ import pytest
 
 from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.checkpoint.layout import expected_tensors
-from twofold.engine.quantize.cost import check, cost_sheet, flops, measure_rates, peak_bytes, result_bytes
+from twofold.engine.quantize.cost import (
+    check,
+    cost_sheet,
+    flops,
+    head_peak_bytes,
+    measure_rates,
+    peak_bytes,
+    result_bytes,
+)
 from twofold.engine.quantize.options import QuantizeOptions
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import reasoned, unknown
-from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.readers.local import read_folder_spec
 from twofold.profiles.readers.shipped import shipped_spec
 
@@ -87,6 +96,30 @@ def test_peak_grows_with_tokens_up_to_the_share_of_ram() -> None:
     assert peak_bytes(spec, options, 4096) < peak_bytes(spec, options, 16384)
     assert peak_bytes(spec, options, 1 << 17) == peak_bytes(spec, options, 1 << 18)
     assert peak_bytes(spec, options, 8192) < 2.5e9
+
+
+def test_the_head_of_a_large_vocabulary_costs_a_slice() -> None:
+    """What was stated when the head was quantised whole: 20 GB for Qwen3 8B, whose layers need a quarter of that."""
+    spec, options = shipped_spec("Qwen/Qwen3-8B"), QuantizeOptions()
+    assert spec is not None
+    assert peak_bytes(spec, options, 8192) < 5.5e9
+    head, rows = head_peak_bytes(spec.head, 8, 8192), spec.vocab_size
+    assert head < peak_bytes(spec, options, 8192)
+    (member,) = spec.head.members
+    twice = LinearGroup("lm_head", (dataclasses.replace(member, out_features=2 * rows),))
+    assert head_peak_bytes(twice, 8, 8192) == head
+
+
+@pytest.mark.slow
+def test_a_synthetic_head_of_gemma_4_keeps_the_stated_peak() -> None:
+    """A sixteenth of both dimensions are two slices: what is stated for one must hold."""
+    script = str(ROOT / "benchmarks" / "gemma4_layer.py")
+    command = [sys.executable, script, "--scale", "16", "--tokens", "128", "--groups", "head"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["measured_peak"]["value"] <= document["stated_peak"]["value"]
+    assert [row["group"] for row in document["groups"]] == ["head"]
 
 
 @pytest.mark.slow

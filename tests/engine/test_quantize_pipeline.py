@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.evaluate.dequantize import member_weights
 from twofold.engine.quantize import calibration
 from twofold.engine.quantize.calibration import Calibration
+from twofold.engine.quantize.group import quantize_slices
 from twofold.engine.quantize.options import QuantizeOptions
 from twofold.engine.quantize.pipeline import quantize
 from twofold.engine.quantize.workspace import partial_folder
@@ -96,6 +98,27 @@ def test_same_bytes_twice_and_others_under_another_seed(
     assert _digests(again) == _digests(finished)
     other = quantize(quantizable_folder, spec, tmp_path / "b", QuantizeOptions(residual_bits=6, seed=1), text)
     assert _digests(other)["base-00001-of-00004.safetensors"] != _digests(finished)["base-00001-of-00004.safetensors"]
+
+
+@pytest.mark.parametrize("slice_rows", [16, 48, 80])
+def test_the_head_has_the_same_bytes_however_it_is_sliced(
+    quantizable_folder: Path,
+    spec: ModelSpec,
+    text: Calibration,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    slice_rows: int,
+) -> None:
+    """The shipped size takes this vocabulary of 259 whole, so that `finished` is what one slice gives."""
+    monkeypatch.setattr("twofold.engine.quantize.assemble.SLICE_ROWS", slice_rows)
+    in_slices = functools.partial(quantize_slices, slice_rows=slice_rows)
+    monkeypatch.setattr("twofold.engine.quantize.layer.quantize_slices", in_slices)
+    told: list[int] = []
+    out = quantize(quantizable_folder, spec, tmp_path / "a", SIX, text, lambda done, total, what: told.append(done))
+    assert _digests(out) == _digests(finished)
+    assert told[-1] == sum(m.n_weights for group in spec.groups for m in group.members)
+    assert len(set(told)) > -(-259 // slice_rows)
 
 
 def test_a_finished_checkpoint_is_left_alone(

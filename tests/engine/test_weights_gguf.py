@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from twofold.engine.weights import open_weights
-from twofold.engine.weights.gguf_file import half_split_rows
+from twofold.engine.weights.gguf_file import half_split_order
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 from twofold.profiles.readers.gguf_header import read_gguf_header
 from twofold.profiles.sources import read_spec, resolve
@@ -113,10 +113,23 @@ def test_stored_types_are_dequantised_close_to_the_original(kind: str, tiny_llam
         assert found.dtype_note() == (f"{kind} dequantised" if kind == "Q8_0" else kind)
 
 
+@pytest.mark.parametrize("kind", ["F32", "BF16", "Q8_0"])
+def test_rows_are_those_of_the_whole_tensor(kind: str, tiny_llama_folder: Path, tmp_path: Path) -> None:
+    """Of a matrix as stored, of one whose rows are put back in order, of a vector; in order, repeated, none."""
+    names = ("model.embed_tokens.weight", "model.layers.0.self_attn.k_proj.weight", "model.norm.weight")
+    with open_weights(gguf_of(tiny_llama_folder, tmp_path / "model.gguf", kind)) as source:
+        for name in names:
+            whole = source.tensor(name)
+            for rows in (slice(0, 16), slice(5, 31), slice(30, 1000), slice(0, 0), np.array([7, 0, 7, 29])):
+                found = source.rows(name, rows)
+                assert np.array_equal(found, whole[rows])
+                assert found.flags.writeable and found.flags.c_contiguous
+
+
 def test_rows_come_back_in_halves() -> None:
     # Two heads of four rows: pairs (0, 2) and (1, 3) of a head are neighbours in the file.
     stored = np.array([0, 2, 1, 3, 10, 12, 11, 13], np.float32)[:, None]
-    assert half_split_rows(stored, 2)[:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13]
+    assert stored[half_split_order(len(stored), 2)][:, 0].tolist() == [0, 1, 2, 3, 10, 11, 12, 13]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.99, 0.999999])

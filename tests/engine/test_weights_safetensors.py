@@ -62,6 +62,17 @@ def test_tied_head_is_the_embedding(tiny_qwen2_folder: Path) -> None:
         assert np.array_equal(source.tensor("lm_head.weight"), source.tensor("model.embed_tokens.weight"))
 
 
+def test_rows_are_those_of_the_whole_tensor(tiny_qwen2_folder: Path) -> None:
+    names = ("lm_head.weight", "model.layers.0.mlp.up_proj.weight", "model.layers.0.self_attn.q_proj.bias")
+    with open_weights(tiny_qwen2_folder) as source:
+        for name in names:
+            whole = source.tensor(name)
+            for rows in (slice(0, 16), slice(5, 31), slice(30, 1000), slice(0, 0), np.array([7, 0, 7, 29])):
+                found = source.rows(name, rows)
+                assert np.array_equal(found, whole[rows])
+                assert found.flags.writeable and found.flags.c_contiguous
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_is_widened_exactly(tiny_llama_folder: Path, tmp_path: Path, dtype: str) -> None:
     import torch
