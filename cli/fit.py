@@ -35,6 +35,9 @@ def fit(
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
     residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
+    trials: Annotated[
+        str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
     ] = "twofold",
@@ -54,7 +57,7 @@ def fit(
 
     Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
     """
-    from twofold.cli.fit_options import build_machine, build_request
+    from twofold.cli.fit_options import build_machine, build_request, build_trials
     from twofold.cli.llama_options import llama_file, llama_run, needs_llama
 
     if needs_llama(engine, weights_name, weights_mib, draft_mtp, slots):
@@ -66,7 +69,8 @@ def fit(
     if model is None:
         _rank(machine, request, output)
         return
-    raise typer.Exit(_one(model, machine, request, context_given, explain, output))
+    n_trials = build_trials(trials)
+    raise typer.Exit(_one(model, machine, request, context_given, explain, n_trials, output))
 
 
 def _llama(
@@ -112,7 +116,15 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
         show_ranking(rows, machine)
 
 
-def _one(model: str, machine: MachineBudget, request: Request, context_given: bool, explain: bool, output: str) -> int:
+def _one(
+    model: str,
+    machine: MachineBudget,
+    request: Request,
+    context_given: bool,
+    explain: bool,
+    n_trials: int,
+    output: str,
+) -> int:
     """One model; returns the exit code."""
     from twofold.cli.fit_view import show_explanation, show_report
     from twofold.cli.output import print_json
@@ -121,7 +133,7 @@ def _one(model: str, machine: MachineBudget, request: Request, context_given: bo
 
     ref = resolve(model)
     try:
-        report = _report(ref, machine, request, context_given)
+        report = _report(ref, machine, request, context_given, n_trials)
     except UnsupportedModel as error:
         return _cannot_estimate(model, error, output)
     if output == "json":
@@ -133,7 +145,7 @@ def _one(model: str, machine: MachineBudget, request: Request, context_given: bo
     return report.exit_code
 
 
-def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_given: bool) -> FitReport:
+def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_given: bool, n_trials: int) -> FitReport:
     from dataclasses import replace
 
     from twofold.cli.fit_options import checkpoint_bits, gguf_flag
@@ -165,6 +177,7 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
             download_mib=download,
             gguf_flag=gguf_flag(ref),
             gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+            n_trials=n_trials,
         )
     )
 

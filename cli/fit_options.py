@@ -25,6 +25,7 @@ _EXAMPLES = {
     "--weights-mib": "16386",
     "--draft-mtp": "2",
     "--slots": "1",
+    "--trials": "100",
 }
 
 
@@ -78,6 +79,21 @@ def build_request(
     request.bits()
     request.kv_choices()
     return request, context is not None
+
+
+DEFAULT_TRIALS = 100
+
+
+def build_trials(text: str | None) -> int:
+    """How many plans to try.
+
+    Raises:
+        InvalidOption: not a number from 0 to 10,000.
+    """
+    value = number(text, "--trials", 0, 10_000)
+    if value is not None and value != int(value):
+        raise InvalidOption("--trials is no whole number", found=str(text), needed="0 to 10000", hint="--trials 100")
+    return DEFAULT_TRIALS if value is None else int(value)
 
 
 def build_machine(

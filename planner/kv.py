@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twofold.planner.per_spec import per_spec
 from twofold.planner.plan import KvType
 from twofold.profiles.model_spec import LayerSpec, ModelSpec
 
@@ -59,6 +60,18 @@ class CacheBytes:
         return self.growing + self.sliding + self.recurrent
 
 
+@per_spec
+def _layer_shapes(spec: ModelSpec) -> list[tuple[LayerSpec, int]]:
+    """One layer of each cache shape, and how many there are."""
+    found: dict[tuple[object, ...], tuple[LayerSpec, int]] = {}
+    for layer in spec.layers:
+        heads = (layer.n_kv_heads, layer.k_head_dim, layer.v_head_dim)
+        key = (layer.kind, *heads, layer.window, layer.latent_dim, layer.state_bytes)
+        first, n = found.get(key, (layer, 0))
+        found[key] = (first, n + 1)
+    return list(found.values())
+
+
 def cache_bytes(
     spec: ModelSpec,
     context_tokens: int,
@@ -72,13 +85,13 @@ def cache_bytes(
     window.
     """
     growing = sliding = growing_per_token = sliding_per_token = state = 0
-    for layer in spec.layers:
-        token = layer_token_bytes(layer, k_type, v_type)
+    for layer, n in _layer_shapes(spec):
+        token = n * layer_token_bytes(layer, k_type, v_type)
         if layer.kind == "sliding":
             sliding += token * layer_tokens(layer, context_tokens, largest_pass)
             sliding_per_token += token
         else:
             growing += token * context_tokens
             growing_per_token += token
-        state += layer.state_bytes
+        state += n * layer.state_bytes
     return CacheBytes(growing, sliding, state * live_copies, growing_per_token, sliding_per_token, state)

@@ -14,6 +14,7 @@ from typing import Literal
 from twofold.planner import codecs
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
+from twofold.planner.per_spec import per_spec
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.units import MIB
@@ -104,6 +105,13 @@ def _residual_total(groups: Iterable[LinearGroup], bits: int) -> int:
     return sum(codecs.residual_bytes(group, bits) for group in groups)
 
 
+@per_spec
+def residual_sizes(spec: ModelSpec, bits: int) -> dict[str, int]:
+    """Bytes of each fused Linear's residual, by name, in execution order."""
+    return {group.name: codecs.residual_bytes(group, bits) for group in spec.groups}
+
+
+@per_spec
 def _weight_terms(spec: ModelSpec, device: Device) -> list[Term]:
     """Base, rotation and dense weights: always where the passes are computed."""
     base = sum(codecs.base_bytes(group) for group in spec.groups if group is not spec.head)
@@ -149,12 +157,18 @@ def _cache_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     return terms
 
 
+@per_spec
+def _widest(spec: ModelSpec) -> tuple[int, int]:
+    """Most inputs and most outputs of a fused Linear, the head aside."""
+    groups = [group for group in spec.groups if group is not spec.head]
+    widest_in = max((group.in_features for group in groups), default=spec.hidden_size)
+    return widest_in, max((group.out_features for group in groups), default=spec.hidden_size)
+
+
 def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     rows = max(knobs.rows, CPU_HEAD_ROWS if device == "ram" else 1)
     logits = exact("logits", device, rows * spec.vocab_size * 4, f"{rows} rows × {spec.vocab_size} × 4 B")
-    layer_groups = [group for group in spec.groups if group is not spec.head]
-    widest_out = max((group.out_features for group in layer_groups), default=spec.hidden_size)
-    widest_in = max((group.in_features for group in layer_groups), default=spec.hidden_size)
+    widest_in, widest_out = _widest(spec)
     per_row = 4 * (3 * spec.hidden_size + 2 * widest_out + 2 * widest_in) + 2 * widest_in
     mib = knobs.largest_pass * per_row / MIB
     by = f"{knobs.largest_pass} rows × {per_row} B: stream, widest product in fp32 (base and residual), two int8 planes"
@@ -195,17 +209,17 @@ def cpu_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
 
 def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
     """What the card holds."""
-    resident = frozenset(knobs.resident)
-    on_card = [group for group in spec.groups if group.name in resident]
-    by = f"{knobs.residual_bits}-bit residual of {len(on_card)} of {len(spec.groups)} fused Linears"
+    sizes = residual_sizes(spec, knobs.residual_bits)
+    on_card = frozenset(knobs.resident) & sizes.keys()
+    by = f"{knobs.residual_bits}-bit residual of {len(on_card)} of {len(sizes)} fused Linears"
     terms = [
         *_weight_terms(spec, "vram"),
-        exact("residual_resident", "vram", _residual_total(on_card, knobs.residual_bits), by),
+        exact("residual_resident", "vram", sum(sizes[name] for name in on_card), by),
         *_cache_terms(spec, knobs, "vram"),
         *_buffer_terms(spec, knobs, "vram"),
         _rope_tables(spec, knobs, "vram"),
     ]
-    if len(on_card) < len(spec.groups):
+    if len(on_card) < len(sizes):
         streaming = (2 * STREAM_BUFFER_MIB,) * 3
         terms.append(
             estimate(
@@ -220,13 +234,19 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
     return DeviceMemory("vram", tuple(terms))
 
 
+@per_spec
+def _exchange_widths(spec: ModelSpec) -> dict[str, int]:
+    """Bytes that a row of each fused Linear sends between card and host: int8 planes down, fp32 sums up."""
+    return {group.name: group.in_features * 2 + group.out_features * 4 for group in spec.groups}
+
+
 def host_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
     """What RAM holds beside a card."""
-    resident = frozenset(knobs.resident)
-    in_ram = [group for group in spec.groups if group.name not in resident]
-    widest = max((group.in_features * 2 + group.out_features * 4 for group in in_ram), default=0)
-    residual = _residual_total(in_ram, knobs.residual_bits)
-    by = f"{knobs.residual_bits}-bit residual of {len(in_ram)} of {len(spec.groups)} fused Linears"
+    sizes, widths = residual_sizes(spec, knobs.residual_bits), _exchange_widths(spec)
+    in_ram = sizes.keys() - set(knobs.resident)
+    widest = max((widths[name] for name in in_ram), default=0)
+    residual = sum(sizes[name] for name in in_ram)
+    by = f"{knobs.residual_bits}-bit residual of {len(in_ram)} of {len(sizes)} fused Linears"
     terms = [
         exact("residual_host", "ram", residual, by),
         exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),

@@ -6,12 +6,12 @@ in RAM. Equal Linears are counted, not repeated: a model has a handful of shapes
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from twofold.planner import codecs
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
+from twofold.planner.per_spec import per_spec
 from twofold.planner.rates import PLANES, Rates
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
@@ -47,6 +47,15 @@ class LinearWork:
         return max(self.residual / rate.ram_bytes_s, compute) + link
 
 
+@per_spec
+def _shapes(spec: ModelSpec, bits: int) -> list[tuple[frozenset[str], LinearWork, LinearWork]]:
+    """Names of the fused Linears of each shape, and its work with the residual on the card and in RAM."""
+    names: dict[LinearWork, set[str]] = {}
+    for group in spec.groups:
+        names.setdefault(LinearWork.of(group, bits, False), set()).add(group.name)
+    return [(frozenset(same), work, replace(work, in_ram=True)) for work, same in names.items()]
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What the passes of one set of knobs read. All experts count, so times of such models are upper bounds."""
@@ -65,10 +74,12 @@ class Work:
     @classmethod
     def of(cls, spec: ModelSpec, knobs: Knobs, fresh_tokens: int) -> Work:
         resident = frozenset(knobs.resident)
-        counted = Counter(
-            LinearWork.of(group, knobs.residual_bits, group.name not in resident) for group in spec.groups
+        linears = tuple(
+            (work, n)
+            for names, on_card, in_ram in _shapes(spec, knobs.residual_bits)
+            for work, n in ((on_card, len(names & resident)), (in_ram, len(names - resident)))
+            if n
         )
-        linears = tuple(counted.items())
         fresh = cache_bytes(spec, min(fresh_tokens, knobs.context_tokens), knobs.k_type, knobs.v_type)
         full = cache_bytes(spec, knobs.context_tokens, knobs.k_type, knobs.v_type)
         return cls(

@@ -8,6 +8,7 @@ Linear is never split.
 from __future__ import annotations
 
 from twofold.planner import codecs
+from twofold.planner.per_spec import per_spec
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 # Only the ratio of the two matters for the order: time of one hand-off against time of a byte from RAM or over the
@@ -23,14 +24,20 @@ def _saved_per_byte(group: LinearGroup, n_bytes: int) -> float:
     return (n_bytes / _RAM_BYTES_PER_S + link + _HANDOFF_S) / n_bytes
 
 
-def place(spec: ModelSpec, bits: int, budget_bytes: int) -> tuple[str, ...]:
-    """Names of the resident fused Linears, in execution order, whose residuals fit `budget_bytes` together."""
+@per_spec
+def _order(spec: ModelSpec, bits: int) -> list[tuple[int, str, int]]:
+    """(index, name, residual bytes) of the fused Linears, those that save most per byte first."""
     sized = [(group, codecs.residual_bytes(group, bits)) for group in spec.groups]
     order = sorted(range(len(sized)), key=lambda i: (-_saved_per_byte(*sized[i]), i))
-    chosen: set[int] = set()
+    return [(i, sized[i][0].name, sized[i][1]) for i in order]
+
+
+def place(spec: ModelSpec, bits: int, budget_bytes: int) -> tuple[str, ...]:
+    """Names of the resident fused Linears, in execution order, whose residuals fit `budget_bytes` together."""
+    chosen: list[tuple[int, str]] = []
     left = budget_bytes
-    for i in order:
-        if sized[i][1] <= left:
-            chosen.add(i)
-            left -= sized[i][1]
-    return tuple(sized[i][0].name for i in sorted(chosen))
+    for index, name, n_bytes in _order(spec, bits):
+        if n_bytes <= left:
+            chosen.append((index, name))
+            left -= n_bytes
+    return tuple(name for _, name in sorted(chosen))

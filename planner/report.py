@@ -10,6 +10,7 @@ from twofold.planner.llama_cpp import Alternative
 from twofold.planner.machine import CardBudget, MachineBudget
 from twofold.planner.nearest import NearPlan
 from twofold.planner.plan import Plan
+from twofold.planner.search.study import SearchResult
 from twofold.profiles.figures import Figure, reasoned, unknown
 
 SCHEMA_VERSION = 1
@@ -23,6 +24,19 @@ def quality_class(plan: Plan) -> str:
     if plan.residual_bits == 5 and "q4_0" not in (plan.k_type, plan.v_type):
         return "q6"
     return "q4"
+
+
+def _search_json(found: SearchResult | None) -> dict[str, object] | None:
+    if found is None:
+        return None
+    return {
+        "n_trials": found.n_trials,
+        "n_infeasible": found.n_infeasible,
+        "turn_s": found.outcome.seconds,
+        "default_turn_s": found.baseline_outcome.seconds,
+        "gain": round(found.gain, 4),
+        "default_is_best": found.best == found.baseline,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class FitReport:
     download_mib: Figure
     disk_mib: Figure
     notes: tuple[str, ...]
+    search: SearchResult | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -111,5 +126,6 @@ class FitReport:
             "machine": self.machine.to_json(),
             "facts_source": self.facts_source,
             "unverified": list(self.unverified),
+            "search": _search_json(self.search),
             "notes": list(self.notes),
         }

@@ -14,6 +14,8 @@ from twofold.planner.plan import Plan
 from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
+from twofold.planner.search.study import SearchResult
+from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -97,6 +99,15 @@ def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation
     return tuple(notes)
 
 
+def _search_notes(found: SearchResult) -> tuple[str, ...]:
+    first, best = found.baseline_outcome.seconds, found.outcome.seconds
+    if found.best == found.baseline or best is None:
+        return (f"{found.n_trials} plans tried: none is faster than the analytic default",)
+    turn = f"a prompt of up to {PROMPT_TOKENS} tokens and an answer of up to {ANSWER_TOKENS}"
+    default = f"{first:.1f} s" if first is not None else "does not fit"
+    return (f"{found.n_trials} plans tried: {turn} in {best:.1f} s, the analytic default {default}",)
+
+
 def fit(
     spec: ModelSpec,
     machine: MachineBudget,
@@ -105,6 +116,7 @@ def fit(
     download_mib: Figure | None = None,
     gguf_flag: str | None = None,
     gguf_repo: str | None = None,
+    n_trials: int = 0,
 ) -> FitReport:
     """Plan `spec` for `machine` and judge the plan at the requested context.
 
@@ -112,6 +124,7 @@ def fit(
         download_mib: what would have to be fetched, where known better than from the spec.
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
+        n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
 
     Raises:
         InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
@@ -121,6 +134,9 @@ def fit(
     if not evaluations:
         raise InvalidOption("a plan for a card needs a card", found="no card", hint="twofold fit MODEL --card NAME")
     card, evaluation = choose(evaluations)
+    found = None
+    if n_trials > 0 and card is not None:
+        evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials)
     plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
     largest = context_figure(spec, evaluation, card, machine, request.margin_mib)
@@ -152,5 +168,6 @@ def fit(
         else None,
         download_mib=download,
         disk_mib=_disk(spec, evaluation.knobs.residual_bits, download),
-        notes=_notes(spec, machine, request, evaluation),
+        notes=(*_notes(spec, machine, request, evaluation), *(_search_notes(found) if found else ())),
+        search=found,
     )

@@ -1,0 +1,1 @@
+"""The search for a plan: a space of knobs, an objective, and Optuna between them."""
