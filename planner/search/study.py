@@ -8,6 +8,7 @@ where none is better. The optimum of an enumeration is never handed in.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,9 @@ def storage_from_url(url: str) -> BaseStorage:
 
     try:
         if url.startswith(("redis://", "rediss://")):
-            return JournalStorage(JournalRedisBackend(url))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "experimental", which concerns Optuna's interface and not the data
+                return JournalStorage(JournalRedisBackend(url))
         return get_storage(url)
     except Exception as error:
         driver = isinstance(error, ImportError)
@@ -113,7 +116,7 @@ def storage_from_url(url: str) -> BaseStorage:
 def _without_password(text: str) -> str:
     import re
 
-    return re.sub(r"(://[^:/@\s]+):[^@/\s]+@", r"\1:***@", text)
+    return re.sub(r"(://[^:/@\s]*):[^@/\s]+@", r"\1:***@", text)
 
 
 def search(

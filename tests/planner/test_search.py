@@ -25,9 +25,9 @@ SMALL = Space(
     kv_types=("f16", "q8_0"),
     draft_nodes=(0, 2, 4, 8, 16),
     max_depth=4,
-    prefill_chunks=(64, 256, 1024),
+    prefill_chunks=(64, 256),
     threads=(1,),
-    resident_steps=(0, 10, 15, 20),
+    resident_steps=(0, 15, 20),
 )
 
 
@@ -168,7 +168,9 @@ def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
     assert path.read_bytes() == b"not a journal\n" * 3
 
 
-@pytest.mark.parametrize("url", ["redis://:secret@127.0.0.1:1/0", "nonsense://x", "postgresql://u:secret@127.0.0.1:1/d"])
+@pytest.mark.parametrize(
+    "url", ["redis://:secret@127.0.0.1:1/0", "nonsense://x", "postgresql://u:secret@127.0.0.1:1/d"]
+)
 def test_a_storage_that_does_not_answer_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(InvalidOption) as refused:
         search(SMALL, lambda _: Outcome(1.0, 0.0), _case(1)[1], n_trials=1, storage=storage_from_url(url))
