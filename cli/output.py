@@ -131,7 +131,7 @@ class Sink:
         self.line(f"warning: {text}", style="yellow")
 
     def progress(self) -> Progress:
-        """A progress display with what is left; silent where the stream is not a terminal."""
+        """A progress display with the time that passed and what is left; silent where the stream is not a terminal."""
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         from twofold.profiles.settings import get_settings
@@ -141,8 +141,9 @@ class Sink:
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("gone,"),
             TimeRemainingColumn(),
+            TextColumn("left"),
             console=self.console,
             disable=not self.stream.isatty() or get_settings().no_progress,
         )

@@ -61,9 +61,28 @@ def _say_done(job: Job, elapsed_s: float | None) -> None:
         if elapsed_s is None
         else measured(round(elapsed_s, 1), "s", "wall clock of quantising")
     )
+    if elapsed_s is None:
+        _say_other_text(job)
     if job.as_json:
         print_json({"schema_version": 1, "folder": str(job.folder), "time": took.to_json()})
         return
     err().line(f"already quantised: {job.folder}" if elapsed_s is None else f"quantised in {shown(took)} (measured)")
     out().line(str(job.folder))
     err().line(f"try it: twofold chat {job.folder}")
+
+
+def _say_other_text(job: Job) -> None:
+    """A warning where a finished checkpoint was calibrated on another text than the one asked for now."""
+    from twofold.cli.output import err
+    from twofold.profiles.readers.local import read_json_object
+
+    asked = job.calibration
+    if asked is None:
+        return
+    record = read_json_object(job.folder / "config.json")["quantization_config"].get("calibration")
+    used = record.get("id") if isinstance(record, dict) else None
+    wanted = asked if asked in ("shipped", "self") else f"file:{Path(asked).name}"
+    if not isinstance(used, str) or used == wanted or used.startswith(f"{wanted}:"):
+        return
+    err().warning(f"its calibration text was {used}, not {wanted}; nothing was done")
+    err().line("hint: --force quantises again, or -o makes another checkpoint beside it", style="cyan")

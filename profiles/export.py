@@ -51,12 +51,12 @@ def export_bytes(profile: HardwareProfile, *, words: Iterable[str] | None = None
 
 def summary(profile: HardwareProfile) -> str:
     """One line: what a shared profile contains."""
-    parts = [_count(len(profile.gpus), "graphics card"), "processor", "memory", "system family"]
+    parts = ["processor", "memory", _count(len(profile.gpus), "graphics card"), "system family"]
     parts += [_count(len(profile.kernels), "kernel timing")] if profile.kernels else []
     parts += [_count(len(profile.observed), "observed run")] if profile.observed else []
     return (
-        f"holds {', '.join(parts)} and the day of capture; "
-        "no user or host names, paths, serial numbers or addresses: it can be posted"
+        f"tells of: {', '.join(parts)}, day of capture; "
+        "and no user or host names, paths, serial numbers or addresses: it can be posted"
     )
 
 

@@ -137,14 +137,13 @@ def from_file(path: Path, tokenizer: Tokenizer, n_tokens: int) -> Calibration:
     Raises:
         InvalidCalibration: missing, empty, binary, not UTF-8, too short, too large, or a line without usable text.
     """
-    data = _read(path)
-    text = _decode(data, path)
+    data, lines = _lines(path)
     texts: Iterator[list[int]]
-    if path.suffix.lower() in (".jsonl", ".ndjson"):
-        template = ChatTemplate.from_tokenizer(tokenizer)
-        texts = (_line_tokens(line, tokenizer, template) for line in list(_json_lines(text, path)))
+    if isinstance(lines, str):
+        texts = iter([tokenizer.encode(lines)])
     else:
-        texts = iter([tokenizer.encode(text)])
+        template = ChatTemplate.from_tokenizer(tokenizer)
+        texts = (_line_tokens(line, tokenizer, template) for line in lines)
     taken = take(texts, n_tokens)
     found = sum(len(one) for one in taken)
     if found < MIN_CALIBRATION_TOKENS:
@@ -156,6 +155,24 @@ def from_file(path: Path, tokenizer: Tokenizer, n_tokens: int) -> Calibration:
         )
     warning = f"{path.name} has only {found} of {n_tokens} calibration tokens" if found < n_tokens else None
     return Calibration(f"file:{path.name}", hashlib.sha256(data).hexdigest(), taken, tokenizer.sha256, warning)
+
+
+def check_file(path: Path) -> None:
+    """Refuse a file that cannot serve, before a model is fetched for it: all of `from_file` that needs no tokenizer.
+
+    Raises:
+        InvalidCalibration: missing, empty, binary, not UTF-8, too large, or a line without usable text.
+    """
+    _lines(path)
+
+
+def _lines(path: Path) -> tuple[bytes, str | list[str | Messages]]:
+    """The file's bytes, and its text: whole for plain text, the rows of JSON lines."""
+    data = _read(path)
+    text = _decode(data, path)
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        return data, list(_json_lines(text, path))
+    return data, text
 
 
 def _read(path: Path) -> bytes:
@@ -179,7 +196,12 @@ def _read(path: Path) -> bytes:
 def _decode(data: bytes, path: Path) -> str:
     if b"\0" in data:
         line = data[: data.index(b"\0")].count(b"\n") + 1
-        raise InvalidCalibration(f"{path} is binary", found=f"a zero byte in line {line}", needed="UTF-8 text")
+        raise InvalidCalibration(
+            f"{path} is binary",
+            found=f"a zero byte in line {line}",
+            needed="UTF-8 text",
+            hint="give a text or JSON-lines file, or use --calibration shipped",
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -205,6 +227,7 @@ def _json_lines(text: str, path: Path) -> Iterator[str | Messages]:
                 f"{path}, line {number} has no usable text",
                 found=line[:_SHOWN_BYTES],
                 needed='{"text": …}, {"prompt": …, "answer": …} or {"messages": [{"role": …, "content": …}, …]}',
+                hint="mend that line, or use --calibration shipped",
             )
         yield found
 

@@ -53,6 +53,7 @@ def choose(
 
     Raises:
         InvalidOption: for a number of tokens that cannot be used.
+        InvalidCalibration: for a file that cannot serve, whatever the tokenizer (`calibration.check_file`).
     """
     if not MIN_CALIBRATION_TOKENS <= n_tokens <= MAX_TOKENS:
         raise InvalidOption(
@@ -66,7 +67,9 @@ def choose(
     if asked == "self":
         return CalibrationChoice("self", "asked for", time=estimate)
     if asked is not None:
-        return CalibrationChoice("file", "asked for", Path(asked).expanduser())
+        path = Path(asked).expanduser()
+        calibration.check_file(path)
+        return CalibrationChoice("file", "asked for", path)
     if is_shipped_models_own(spec):
         return CalibrationChoice("shipped", "this model wrote it")
     needed = 4.0 * (spec.n_decoder_weights + spec.n_embedding_weights)

@@ -81,6 +81,7 @@ def _classify_folder(path: Path) -> tuple[LocalKind, Path]:
         f"{path.name or path} is not a model folder",
         found=_inventory(names),
         needed="config.json with *.safetensors, or a .gguf file",
+        hint="name the folder or file that holds the model, or a Hub id (org/name)",
     )
 
 

@@ -39,7 +39,22 @@ def test_from_folder_to_checkpoint_and_again(quantizable_folder: Path, isolated_
     assert second.returncode == 0
     assert json.loads(second.stdout)["folder"] == str(folder)
     assert json.loads(second.stdout)["time"]["source"] == "unknown"
+    assert "its calibration text" not in second.stderr
+    (folder.parent / "mine.txt").write_text("words " * 600)
+    third = twofold(quantizable_folder, "--calibration", folder.parent / "mine.txt", "--yes")
+    assert third.returncode == 0
+    assert "its calibration text was shipped:" in third.stderr and "not file:mine.txt" in third.stderr
+    assert "hint: --force" in third.stderr
     assert (folder / "config.json").stat().st_mtime_ns == before
+
+
+def test_an_unusable_text_is_refused_before_the_question(quantizable_folder: Path, tmp_path: Path) -> None:
+    text = tmp_path / "bad.jsonl"
+    text.write_text('{"a": 1}\n')
+    result = twofold(quantizable_folder, "-o", tmp_path / "ckpt", "--calibration", text)
+    assert result.returncode == 1, result.stderr
+    assert "line 1 has no usable text" in result.stderr and "hint:" in result.stderr
+    assert "peak memory" not in result.stderr and "not confirmed" not in result.stderr
 
 
 def test_dry_run_prints_the_sheet_and_makes_nothing(quantizable_folder: Path, tmp_path: Path) -> None:

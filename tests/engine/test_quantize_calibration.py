@@ -150,7 +150,7 @@ def test_cached_sampling_sees_the_whole_context(quantizable_folder: Path, tokeni
             torch.testing.assert_close(logits[lane], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_choice_of_text(quantizable_folder: Path) -> None:
+def test_choice_of_text(quantizable_folder: Path, tmp_path: Path) -> None:
     spec = read_folder_spec(quantizable_folder, name="someone/model")
     own = read_folder_spec(quantizable_folder, name="HuggingFaceTB/SmolLM2-135M-Instruct")
     assert choose(None, own, 8192, _rates(50), None).kind == "shipped"
@@ -158,7 +158,10 @@ def test_choice_of_text(quantizable_folder: Path) -> None:
     assert choose(None, spec, 8192, _rates(1e-6), None).kind == "shipped"
     assert choose(None, spec, 8192, _rates(50), 1).kind == "shipped"
     assert choose("self", own, 8192, _rates(50), None).time is not None
-    assert choose("x.txt", spec, 8192, _rates(50), None).path == Path("x.txt")
+    (tmp_path / "x.txt").write_text(WORDS)
+    assert choose(str(tmp_path / "x.txt"), spec, 8192, _rates(50), None).path == tmp_path / "x.txt"
+    with pytest.raises(InvalidCalibration, match="does not exist"):
+        choose(str(tmp_path / "none.txt"), spec, 8192, _rates(50), None)
     for bad in (0, -1, 10**9):
         with pytest.raises(InvalidOption, match="calibrate with"):
             choose(None, spec, bad, _rates(50), None)

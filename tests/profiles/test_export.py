@@ -71,6 +71,7 @@ def test_the_summary_counts(document: Any) -> None:
     text = summary(_profile(document))
     assert "2 graphics cards" in text
     assert "1 kernel timing," in text
-    assert "1 observed run " in text
+    assert "1 observed run," in text
+    assert text.startswith("tells of: processor, memory, 2 graphics cards, system family")
     document["gpus"].pop()
     assert "1 graphics card," in summary(_profile(document))
