@@ -39,6 +39,9 @@ class Launched:
     checkpoint_path: Path
 
 
+MAX_PLAN_BYTES = 1 << 20
+
+
 def read_plan(path: Path) -> Plan:
     """A saved plan, replayed as it is.
 
@@ -49,6 +52,12 @@ def read_plan(path: Path) -> Plan:
     from twofold.profiles.errors import InvalidProfile
 
     try:
+        if path.exists() and (not path.is_file() or path.stat().st_size > MAX_PLAN_BYTES):
+            raise InvalidProfile(
+                f"{path} is not a plan",
+                needed=f"a JSON file of at most {MAX_PLAN_BYTES:,} bytes",
+                hint="/plan FILE in a session saves one",
+            )
         return Plan.from_json(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidProfile(

@@ -98,3 +98,15 @@ def _edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     whole = json.loads(path.read_text())
     change(whole["quantization_config"])
     path.write_text(json.dumps(whole))
+
+
+def test_a_device_or_a_huge_file_is_no_plan(tmp_path: Path) -> None:
+    from twofold.cli.launch import MAX_PLAN_BYTES, read_plan
+    from twofold.profiles.errors import InvalidProfile
+
+    huge = tmp_path / "plan.json"
+    with huge.open("wb") as file:
+        file.truncate(MAX_PLAN_BYTES + 1)
+    for path in (Path("/dev/zero"), tmp_path, huge):
+        with pytest.raises(InvalidProfile, match="is not a plan"):
+            read_plan(path)
