@@ -38,6 +38,7 @@ def bench(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Time the split Linears alone, in GB/s of weights read.")
     ] = False,
+    ops: Annotated[bool, typer.Option("--ops", help="Show where the time of a pass goes, by operation.")] = False,
     plan: PlanOption = None,
     residual_bits: ResidualBitsOption = None,
     threads: ThreadsOption = None,
@@ -57,6 +58,8 @@ def bench(
         return
     if kernels:
         bench_kernels(launched, options, output)
+    elif ops:
+        bench_operations(launched, options, output)
     else:
         bench_model(launched, options, output)
 
@@ -194,6 +197,36 @@ def bench_kernels(launched: Launched, options: BenchOptions, output: str) -> Non
         )
         return
     show_kernels(times, bandwidth, _title(launched), provenance(about["machine"], about["commit"]))
+
+
+def bench_operations(launched: Launched, options: BenchOptions, output: str) -> None:
+    """Profile passes of every width, operation by operation.
+
+    Raises:
+        EngineUnavailable: without the native kernels. EngineFailed: results are wrong.
+    """
+    from twofold.cli.bench_facts import provenance
+    from twofold.cli.bench_view import show_operations
+    from twofold.cli.output import print_json
+    from twofold.engine.bench.operations import time_operations
+    from twofold.engine.bench.prompts import bench_texts
+    from twofold.engine.bench.self_check import check_kernels
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.engine.engine import Engine
+
+    widest = max(options.widths)
+    text = bench_texts(launched.tokenizer, launched.template, options.prompt_tokens + widest)["prose"].long
+    wide = launched.plan.model_copy(update={"draft_nodes": widest - 1, "draft_depth": 0})
+    engine = Engine.load(launched.checkpoint_path, wide, kernels=launched.engine.backend.name)
+    with stages() as tell:
+        tell("checking the kernels", 0)
+        check = check_kernels(Checkpoint.open(launched.checkpoint_path), engine.backend.ops, text)
+        times = time_operations(engine, text, options.widths, options.repeats, lambda share: tell("passes", share))
+    about = document_head(launched)
+    if output == "json":
+        print_json(about | {"operations": [one.to_json() for one in times], "self_check": check.to_json()})
+        return
+    show_operations(times, _title(launched), provenance(about["machine"], about["commit"]))
 
 
 def document_head(launched: Launched) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from twofold.profiles.figures import Figure
 
 if TYPE_CHECKING:
     from twofold.engine.bench.kernels import KernelTime
+    from twofold.engine.bench.operations import OperationTime
     from twofold.engine.bench.report import BenchReport
 
 
@@ -62,6 +63,21 @@ def show_report(report: BenchReport, title: str, line: str) -> None:
 def _pass_rows(report: BenchReport) -> list[list[str]]:
     found = {(one.rows, one.residual): spread(one.latency_us, 1000) for one in report.passes}
     return [[str(width), found[width, True], found[width, False]] for width in report.options.widths]
+
+
+def show_operations(times: list[OperationTime], title: str, line: str) -> None:
+    """A table for each width, slowest operation first."""
+    sink = out()
+    for width in dict.fromkeys(one.rows for one in times):
+        rows = [
+            [one.operation, str(one.calls), spread(one.time_us), f"{100 * one.share:.1f} %"]
+            for one in times
+            if one.rows == width
+        ]
+        shown = "1 row" if width == 1 else f"{width} rows"
+        sink.table(f"{title}: a pass of {shown}", ["operation", "calls", "us in all", "of the pass"], rows)
+    sink.line(times[0].time_us.by)
+    sink.line(line)
 
 
 def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str, line: str) -> None:

@@ -20,11 +20,12 @@ from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.draft import DraftTree
 from twofold.engine.kv_cache import KvCache
+from twofold.engine.native_replay import NativePlayer
 from twofold.engine.plan_check import check_plan
 from twofold.engine.player import player_of
 from twofold.engine.recorder import record_body, record_head
-from twofold.engine.replay import PassState
-from twofold.engine.sampling import SamplingParams, choose
+from twofold.engine.replay import PassState, Player
+from twofold.engine.sampling import SamplingParams, choose, choose_greedily
 from twofold.engine.tape import TapeMaker
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
 from twofold.planner.plan import Plan
@@ -95,6 +96,11 @@ class Engine:
     def n_draft(self) -> int:
         """Nodes of the draft tree; a verify pass has one row more."""
         return self.tree.nodes
+
+    @property
+    def player(self) -> Player | NativePlayer:
+        """What replays the tapes."""
+        return self._player
 
     @property
     def context_tokens(self) -> int:
@@ -276,8 +282,11 @@ class Engine:
         return best
 
     def _choose(self, logits: F32, emitted: list[int], params: SamplingParams) -> int:
+        position = len(self.tokens) + len(emitted)
+        if params.greedy and params.repetition_penalty == 1:
+            return choose_greedily(logits, position, self.backend.ops.argmax)
         history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()
-        return choose(logits, params, len(self.tokens) + len(emitted), history)
+        return choose(logits, params, position, history)
 
     def _commit(self, accepted: Accepted) -> tuple[int, ...]:
         """Append what was emitted, as far as it fits; the cache follows (if interrupted here, by catching up)."""

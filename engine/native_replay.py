@@ -6,6 +6,7 @@ The interpreter lock is released while it runs, so an interruption takes effect 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -37,6 +38,7 @@ class NativePlayer:
         self._model, self._groups, self._dense = model, groups, dense
         self._cache, self._state = cache, state
         self._workspace = native().Workspace()
+        self._bound = import_module("twofold.kernels.cpu.ops").bound_linear
         self._programs: WeakKeyDictionary[Tape, NativeTape] = WeakKeyDictionary()
         self._append: dict[str, Callable[[NativeTape, Op], None]] = {
             "embed": self._embed,
@@ -90,11 +92,10 @@ class NativePlayer:
         program.rms_norm(_rows(op.inputs[0]), weight, self._model.rms_eps, _rows(op.output))
 
     def _split_linear(self, program: NativeTape, op: Op) -> None:
-        from twofold.kernels.cpu.ops import bound_linear
-
         name = str(op.instruction.weight)
-        weights = bound_linear(self._groups[name])
-        program.split_linear(weights, _without_layer(name), _rows(op.inputs[0]), _rows(op.output))
+        program.split_linear(
+            self._bound(self._groups[name]), _without_layer(name), _rows(op.inputs[0]), _rows(op.output)
+        )
 
     def _rope(self, program: NativeTape, op: Op) -> None:
         layer = _layer(op)

@@ -8,7 +8,7 @@ computed before, in which chunks or by how many threads never changes it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -93,6 +93,22 @@ def check_finite(logits: F32, position: int) -> None:
             needed="finite logits",
             hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
         )
+
+
+def choose_greedily(logits: F32, position: int, argmax: Callable[[F32], NDArray[np.int64]]) -> int:
+    """What `choose` gives without a penalty at temperature 0, by a kernel's `argmax` over rows.
+
+    Raises:
+        EngineFailed: when the logits are not finite.
+    """
+    try:
+        best = int(argmax(logits[None])[0])
+    except ValueError:
+        check_finite(logits, position)  # a NaN
+        raise
+    if not math.isfinite(logits[best]):
+        check_finite(logits, position)
+    return best
 
 
 def _penalised(logits: F32, history: Sequence[int], penalty: float) -> F32:

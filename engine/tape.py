@@ -7,6 +7,7 @@ its list of views.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,14 +90,18 @@ class TapeMaker:
     def nbytes(self) -> int:
         return sum(buffer.nbytes for buffer in self._buffers)
 
-    def _array(self, value: Value, width: int) -> F32:
-        rows = self._buffers[self._placed[value.storage]][: width * value.storage_size].reshape(width, -1)
-        return rows[:, value.start : value.start + value.size].reshape(width, *value.row_shape)
+    def _resolve(self, width: int) -> Callable[[Value], F32]:
+        """What gives the arrays of one tape's values; layers use the same few again and again."""
+        known: dict[tuple[int, int, tuple[int, ...]], F32] = {}
 
-    def _resolve(self, instruction: Instruction, width: int) -> Op:
-        inputs = tuple(self._array(value, width) for value in instruction.inputs)
-        output = None if instruction.output is None else self._array(instruction.output, width)
-        return Op(instruction, inputs, output)
+        def array(value: Value) -> F32:
+            place = self._placed[value.storage], value.start, value.row_shape
+            if place not in known:
+                rows = self._buffers[place[0]][: width * value.storage_size].reshape(width, -1)
+                known[place] = rows[:, value.start : value.start + value.size].reshape(width, *value.row_shape)
+            return known[place]
+
+        return array
 
     def tape(self, width: int) -> Tape:
         """The tape of a pass of exactly `width` rows, 1..max_rows."""
@@ -105,10 +110,13 @@ class TapeMaker:
         if width in self._tapes:
             self._tapes.move_to_end(width)
             return self._tapes[width]
-        recording = self.recording
-        ops = tuple(self._resolve(instruction, width) for instruction in recording.instructions)
-        source = None if recording.source is None else self._array(recording.source, width)
-        tape = Tape(width, ops, source, self._array(recording.result, width))
+        recording, array = self.recording, self._resolve(width)
+        ops = tuple(
+            Op(one, tuple(map(array, one.inputs)), None if one.output is None else array(one.output))
+            for one in recording.instructions
+        )
+        source = None if recording.source is None else array(recording.source)
+        tape = Tape(width, ops, source, array(recording.result))
         self._tapes[width] = tape
         if len(self._tapes) > _KEPT_TAPES:
             self._tapes.popitem(last=False)

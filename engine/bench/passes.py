@@ -35,12 +35,7 @@ def time_passes(
     Raises:
         ValueError: the text is not longer than the widest pass, or the engine's passes are narrower.
     """
-    widest = max(widths)
-    if len(text) <= widest:
-        raise ValueError(f"{len(text)} tokens cannot hold a pass of {widest} rows and a cache")
-    engine.reset()
-    engine.prefill([*text[: len(text) - widest], text[-1]])  # the last token of a text is not computed
-    rows = tuple(text[-widest:])
+    rows = enter_text(engine, text, max(widths))
     samplers = {
         (width, residual): partial(_time_pass, engine, rows[:width], residual)
         for width in widths
@@ -50,6 +45,19 @@ def time_passes(
     found = interleave(samplers, rule, on_share)
     by = f"a pass behind {engine.cached_tokens} cached tokens, head included"
     return [PassTime(width, residual, series.figure("us", by)) for (width, residual), series in found.items()]
+
+
+def enter_text(engine: Engine, text: Sequence[int], widest: int) -> tuple[int, ...]:
+    """Cache all of `text` but its last `widest` tokens, which are returned.
+
+    Raises:
+        ValueError: the text is not longer.
+    """
+    if len(text) <= widest:
+        raise ValueError(f"{len(text)} tokens cannot hold a pass of {widest} rows and a cache")
+    engine.reset()
+    engine.prefill([*text[: len(text) - widest], text[-1]])  # the last token of a text is not computed
+    return tuple(text[-widest:])
 
 
 def _time_pass(engine: Engine, tokens: Sequence[int], residual: bool, _round: int) -> float:

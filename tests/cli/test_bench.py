@@ -79,6 +79,19 @@ def test_a_person_sees_the_usual_names_and_where_it_was_measured(checkpoint: Pat
 
 
 @pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
+def test_operations_share_a_pass(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINY_KERNELS", "cpu")
+    done = _bench(checkpoint, "--ops", "--prompt-tokens", "16", "--repeats", "2", "--widths", "1,3", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["operations"]
+    for rows in (1, 3):
+        shares = {one["operation"]: one["share"] for one in found if one["rows"] == rows}
+        assert {"product lm_head", "product mlp.gate_up", "attention", "rotate_quantise", "add"} <= set(shares)
+        assert sum(shares.values()) == pytest.approx(1)
+    assert all(_is_figure(one["time_us"]) and one["calls"] >= 1 for one in found)
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
 def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Path) -> None:
     done = _bench(checkpoint, "--kernels", "--repeats", "1", "--widths", "1", "--format", "json")
     assert done.returncode == 0, done.stderr

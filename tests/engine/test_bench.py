@@ -13,6 +13,7 @@ import pytest
 from twofold.engine.backend import choose_backend
 from twofold.engine.bench.decode import Answer, Setting, check_same_text, time_decoding, time_prefill, tokens_per_check
 from twofold.engine.bench.kernels import time_kernels, weight_bytes
+from twofold.engine.bench.operations import time_operations
 from twofold.engine.bench.passes import time_passes
 from twofold.engine.bench.prompts import KINDS, BenchTexts, shipped_prompts
 from twofold.engine.bench.report import BenchOptions
@@ -22,7 +23,7 @@ from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.engine import Engine
 from twofold.kernels.cpu import missing_reason
 from twofold.kernels.naive import ops as naive
-from twofold.profiles.errors import EngineFailed, InvalidOption
+from twofold.profiles.errors import EngineFailed, EngineUnavailable, InvalidOption
 
 needs_native = pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
 ONCE = Rule(repeats=1)
@@ -66,6 +67,16 @@ def test_right_kernels_pass_the_check(folder: Path, kernels: Any) -> None:
 def test_one_wrong_bit_in_any_operation_refuses_a_speed(folder: Path, name: str) -> None:
     with pytest.raises(EngineFailed, match="no speed is reported"):
         check_kernels(Checkpoint.open(folder), _broken(name), range(3, 8))
+
+
+@needs_native
+def test_operations_are_profiled_on_the_native_tape_alone(folder: Path, make_plan: Callable[..., Any]) -> None:
+    text = list(range(20))
+    found = time_operations(Engine.load(folder, make_plan(), kernels="cpu"), text, (1, 4), 2)
+    assert {one.rows for one in found} == {1, 4} and {one.time_us.n for one in found} == {2}
+    assert [one.share for one in found if one.rows == 4] == sorted(one.share for one in found if one.rows == 4)[::-1]
+    with pytest.raises(EngineUnavailable, match="native kernels"):
+        time_operations(Engine.load(folder, make_plan(), kernels="naive"), text, (1,), 2)
 
 
 def test_wrong_draft_products_alone_are_found(folder: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from twofold.engine.sampling import SamplingParams, _ordered_prefix, choose, uniform
+from twofold.engine.sampling import SamplingParams, _ordered_prefix, choose, choose_greedily, uniform
+from twofold.kernels.naive.argmax import argmax
 from twofold.profiles.errors import EngineFailed, InvalidOption
 
 
@@ -74,7 +75,7 @@ def test_a_large_vocabulary_draws_the_inverse_of_the_cdf(case: str) -> None:
 
 def test_greedy_takes_the_lowest_id_among_equals() -> None:
     logits = np.array([0, 3, 1, 3], np.float32)
-    assert choose(logits, SamplingParams(), 9, ()) == 1
+    assert choose(logits, SamplingParams(), 9, ()) == choose_greedily(logits, 9, argmax) == 1
     assert choose(logits, SamplingParams(temperature=1.0, top_k=1), 9, ()) == 1
 
 
@@ -115,6 +116,8 @@ def test_logits_that_are_not_finite_are_an_error(bad: float) -> None:
     for params in (SamplingParams(), SamplingParams(temperature=1.0)):
         with pytest.raises(EngineFailed, match="position 12 is not finite"):
             choose(logits, params, 12, ())
+    with pytest.raises(EngineFailed, match="position 12 is not finite"):
+        choose_greedily(logits, 12, argmax)
 
 
 def test_masked_logits_are_never_drawn() -> None:

@@ -56,12 +56,13 @@ def _engine_conftest() -> Any:
 
 
 def open_model(folder: Path, context_tokens: int = 512) -> Any:
-    """What the preparation of a real model ends with."""
+    """What the preparation of a real model ends with; TINY_KERNELS=cpu takes the native ones."""
     from twofold.cli.launch import Launched
     from twofold.engine.engine import Engine
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.plan import Plan
 
+    kernels: Any = os.environ.get("TINY_KERNELS", "naive")
     plan = Plan(
         model="tiny",
         device="cpu",
@@ -74,11 +75,11 @@ def open_model(folder: Path, context_tokens: int = 512) -> Any:
         draft_depth=0,
         prefill_chunk=32,
         threads=1,
-        cpu_isa="naive",
+        cpu_isa="auto" if kernels == "cpu" else kernels,
         expected_ram_mib=100.0,
         expected_vram_mib=0.0,
     )
-    engine = Engine.load(folder, plan, kernels="naive")
+    engine = Engine.load(folder, plan, kernels=kernels)
     tokenizer = Tokenizer.from_folder(folder)
     template = ChatTemplate.from_tokenizer(tokenizer)
     return Launched(engine, tokenizer, template, plan, engine.spec, folder)

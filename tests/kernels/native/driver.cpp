@@ -15,6 +15,8 @@
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
 #include "split_linear.hpp"
+#include "tape.hpp"
+#include "tape_ops.hpp"
 #include "thread_pool.hpp"
 
 namespace {
@@ -174,6 +176,42 @@ void test_rows() {
   }
 }
 
+// A pass in small: stages of several row operations, views of one stacked product, a residual stream.
+void test_tape() {
+  constexpr long kHidden = 80, kMiddle = 100;
+  const auto table = random_halves(40 * kHidden);
+  const std::vector<float> norm = random_floats(kHidden), angles = random_floats(64 * 20);
+  OwnedSplitLinear up, down;
+  fill(up, kHidden, {kMiddle, kMiddle}, 6, 2, 0);
+  fill(down, kMiddle, {kHidden}, 5, 1, 0);
+  const std::int64_t filled = 64;
+  for (long rows : {1L, 33L}) {
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(rows));
+    std::vector<std::int32_t> parents(static_cast<std::size_t>(rows + 2), -1);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int64_t>(i), parents[i + 2] = int(i);
+    const auto size = [&](long n) { return static_cast<std::size_t>(rows * n); };
+    everywhere("tape", size(kHidden), [&](float* out) {
+      std::vector<float> x(size(kHidden)), normed(x), turned(x), stacked(size(2 * kMiddle)), active(size(kMiddle));
+      const auto view = [](std::vector<float>& values, long stride) { return twofold::Rows{values.data(), stride}; };
+      twofold::Workspace workspace;
+      twofold::Tape tape(workspace, rows, true);
+      twofold::add_embed(tape, table.data(), 40, kHidden, 1.5f, view(x, kHidden));
+      twofold::add_rms_norm(tape, view(x, kHidden), norm.data(), 1e-5f, 1, kHidden, view(normed, kHidden));
+      twofold::add_rope(tape, view(normed, kHidden), {angles.data(), angles.data(), &filled, 64, 20}, 2, 40,
+                        view(turned, kHidden));
+      twofold::add_split_linear(tape, up.view, "up", view(turned, kHidden), view(stacked, 2 * kMiddle));
+      twofold::add_silu_mul(tape, view(stacked, 2 * kMiddle), {stacked.data() + kMiddle, 2 * kMiddle}, kMiddle,
+                            view(active, kMiddle));
+      twofold::add_split_linear(tape, down.view, "down", view(active, kMiddle), view(normed, kHidden));
+      twofold::add_add(tape, view(x, kHidden), view(normed, kHidden), kHidden, {out, kHidden});
+      for (bool timed : {false, true}) {
+        workspace.profiling = timed;
+        tape.run(tokens.data(), parents.data(), 2, 3, true);
+      }
+    });
+  }
+}
+
 void test_round_columns() {
   for (long columns : {1L, 17L, 128L}) {
     for (long rows : {1L, 63L, 200L}) {
@@ -236,6 +274,7 @@ int main(int argc, char** argv) {
   const bool threads_only = argc > 1 && std::string(argv[1]) == "threads";
   test_parallel_callers();
   test_rows();
+  test_tape();
   test_attention();
   test_round_columns();
   if (!threads_only) {
