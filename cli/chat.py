@@ -72,7 +72,7 @@ def chat(
     )
     sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
 
-    from twofold.cli.launch import launch, open_session
+    from twofold.cli.launch import keeping_ranks, launch, open_session
 
     launched = launch(options)
     if launched is None:
@@ -90,7 +90,8 @@ def chat(
         if model == DEFAULT_MODEL:
             _introduce(model)
         err().line("/help lists the commands, Ctrl-D leaves", style="dim")
-    converse(session, reader, make_screen(plain=plain or settings.plain))
+    with keeping_ranks(launched):
+        converse(session, reader, make_screen(plain=plain or settings.plain))
 
 
 def _introduce(model: str) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from twofold.cli.format_option import FormatOption
 from twofold.cli.output import err, out, print_json
+from twofold.profiles.preferences import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from twofold.cli.doctor_checks import Check
@@ -33,15 +34,44 @@ def _show_raw() -> None:
     print_json({"schema_version": 1, "files": raw_texts(), "nvml": json.loads(raw_gpus())})
 
 
+def _check_options(model: str | None, *, raw: bool, parity: bool, full: bool) -> None:
+    """Refuse what would be ignored.
+
+    Raises:
+        InvalidOption: options that do not go together.
+    """
+    from twofold.profiles.errors import InvalidOption
+
+    if parity and raw:
+        raise InvalidOption("--parity and --raw are two different reports", hint="leave out one of them")
+    if not parity and (model is not None or full):
+        extra = "--full" if full else "a model"
+        raise InvalidOption(f"{extra} is for --parity", found=model, hint="twofold doctor --parity [MODEL]")
+
+
 def doctor(
+    model: Annotated[
+        str | None, typer.Argument(help=f"With --parity: the model to run (without: {DEFAULT_MODEL}, or as set).")
+    ] = None,
     output_format: FormatOption = "human",
     raw: Annotated[
         bool, typer.Option("--raw", help="Print what the kernel and the driver say, redacted, for a bug report.")
     ] = False,
+    parity: Annotated[
+        bool, typer.Option("--parity", help="Run a model under many settings: text and logits must stay the same.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="With --parity: every combination, 20 prompts; hours.")] = False,
 ) -> None:
     """Check this machine and installation; each problem comes with a remedy. Exit code 1 when something fails."""
+    _check_options(model, raw=raw, parity=parity, full=full)
     if raw:
         _show_raw()
+        return
+    if parity:
+        from twofold.cli.doctor_parity import check_parity
+        from twofold.profiles.settings import get_settings
+
+        check_parity(model or get_settings().default_model, output_format, full=full)
         return
     from twofold.cli.doctor_checks import list_settings, run_checks
 

@@ -6,7 +6,8 @@ takes long is announced by the cost sheet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from twofold.engine.engine import Engine
     from twofold.engine.session import Session
     from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.planner.acceptance import RankStatistics
     from twofold.planner.plan import Plan
     from twofold.profiles.model_spec import ModelSpec
     from twofold.profiles.sources import ModelRef
@@ -37,6 +39,7 @@ class Launched:
     plan: Plan
     spec: ModelSpec
     checkpoint_path: Path
+    rank_key: str = ""
 
 
 MAX_PLAN_BYTES = 1 << 20
@@ -193,7 +196,42 @@ def launch(options: LaunchOptions) -> Launched | None:
         else make_plan(spec, checkpoint.config.residual_bits, options)
     )
     tokenizer = Tokenizer.from_folder(path)
-    return Launched(Engine.load(path, plan), tokenizer, ChatTemplate.from_tokenizer(tokenizer), plan, spec, path)
+    engine = Engine.load(path, plan, statistics=known_statistics(checkpoint))
+    template = ChatTemplate.from_tokenizer(tokenizer)
+    return Launched(engine, tokenizer, template, plan, spec, path, rank_key(checkpoint))
+
+
+def rank_key(checkpoint: Checkpoint) -> str:
+    """What a checkpoint's rank statistics are kept under: everything about how it was made, nothing of where it is."""
+    import hashlib
+    import json
+
+    made = {name: value for name, value in checkpoint.config.to_json().items() if name != "measured"}
+    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
+    """Rank statistics of a checkpoint's draft: measured when it was evaluated, corrected by what was counted here."""
+    from twofold.planner.acceptance import DEFAULT_STATISTICS, learned_ranks, measured_ranks
+    from twofold.profiles.rank_store import read_ranks
+    from twofold.profiles.settings import get_settings
+
+    prior = measured_ranks(checkpoint.config.measured) or DEFAULT_STATISTICS
+    return learned_ranks(prior, read_ranks(rank_key(checkpoint))) if get_settings().ranks else prior
+
+
+@contextmanager
+def keeping_ranks(launched: Launched) -> Iterator[None]:
+    """Keep what is counted inside, however it ends; the setting `ranks` turns it off."""
+    from twofold.profiles.rank_store import add_ranks
+    from twofold.profiles.settings import get_settings
+
+    try:
+        yield
+    finally:
+        if launched.rank_key and get_settings().ranks:
+            add_ranks(launched.rank_key, launched.engine.ranks.counts)
+            launched.engine.ranks.clear()
 
 
 def open_session(

@@ -79,13 +79,14 @@ def run(
     )
     sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
 
-    from twofold.cli.launch import launch, open_session
+    from twofold.cli.launch import keeping_ranks, launch, open_session
 
     launched = launch(options)
     if launched is None:
         return
     session = open_session(launched, sampling, system=system, max_tokens=max_tokens, stop=stop, raw=raw)
-    answer_once(session, text, output)
+    with keeping_ranks(launched):
+        answer_once(session, text, output)
 
 
 def read_prompt(prompt: str | None) -> str:

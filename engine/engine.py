@@ -23,6 +23,7 @@ from twofold.engine.kv_cache import KvCache
 from twofold.engine.native_replay import NativePlayer
 from twofold.engine.plan_check import check_plan
 from twofold.engine.player import player_of
+from twofold.engine.rank_counts import RankCounts
 from twofold.engine.recorder import record_body, record_head
 from twofold.engine.replay import PassState, Player
 from twofold.engine.sampling import SamplingParams, choose, choose_greedily
@@ -35,6 +36,8 @@ F32 = NDArray[np.float32]
 I64 = NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """(tokens done, tokens in all)."""
+OnLogits = Callable[[int, F32], None]
+"""(absolute position, the verifier's logits [vocab] for it); the array is only valid during the call."""
 Finish = Literal["stop", "length", "context"]
 """How a generation ended: a stop token, its limit, or the end of the context."""
 GREEDY = SamplingParams()
@@ -63,6 +66,8 @@ class Engine:
         self.spec, self.config, self.plan, self.backend = checkpoint.spec, checkpoint.config, plan, backend
         known = statistics or measured_ranks(self.config.measured) or DEFAULT_STATISTICS
         self.tree = tree_shape(known, plan.draft_nodes, plan.draft_depth, self.spec.vocab_size)
+        self.ranks = RankCounts()
+        self.on_logits: OnLogits | None = None
         self._trees: dict[int, DraftTree] = {}
         self.tokens: list[int] = []
         self._checkpoint = checkpoint
@@ -147,6 +152,7 @@ class Engine:
         logits = self._logits(self._pass(draft.tokens, draft.parents))
         accepted = accept(draft, lambda row, emitted: self._choose(logits[row], emitted, params))
         emitted = self._commit(accepted)
+        self.ranks.note(draft, accepted)
         return StepResult(emitted, len(draft.tokens) - 1, len(accepted.path) - 1, time.perf_counter() - start)
 
     def truncate(self, n_tokens: int) -> None:
@@ -283,6 +289,8 @@ class Engine:
 
     def _choose(self, logits: F32, emitted: list[int], params: SamplingParams) -> int:
         position = len(self.tokens) + len(emitted)
+        if self.on_logits is not None:
+            self.on_logits(position, logits)
         if params.greedy and params.repetition_penalty == 1:
             return choose_greedily(logits, position, self.backend.ops.argmax)
         history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()

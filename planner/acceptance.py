@@ -12,7 +12,7 @@ nodes, 4.63 tokens); reported trees (16 nodes 5.23, 64 nodes 6.46) check it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,24 @@ def measured_ranks(measured: Mapping[str, Any]) -> MeasuredRanks | None:
     if not tables or not all(tables) or not all(0 <= p <= 1 for table in tables for p in table):
         return None
     return MeasuredRanks(tables[0], 1.0, f"rank statistics measured on {tokens} held-out tokens", tables)
+
+
+PRIOR_WEIGHT = 200
+"""Checks of a user's own that weigh as much as the statistics that came with the model."""
+
+
+def learned_ranks(prior: RankStatistics, counts: Sequence[Sequence[int]]) -> RankStatistics:
+    """`prior` corrected by what was counted: by depth − 1, counts of each rank and, last, of everything behind them."""
+    if not any(sum(depth) for depth in counts):
+        return prior
+    tables = []
+    for depth, counted in enumerate(counts, 1):
+        total = sum(counted) + PRIOR_WEIGHT
+        tables.append(
+            tuple((n + PRIOR_WEIGHT * prior.probability(depth, rank)) / total for rank, n in enumerate(counted[:-1]))
+        )
+    checks = sum(counts[0])
+    return MeasuredRanks(tables[0], 1.0, f"{prior.by}, corrected by {checks} checks here", tuple(tables))
 
 
 def _ranks_from_recall(recall: tuple[tuple[int, float], ...]) -> tuple[float, ...]:

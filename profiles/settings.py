@@ -87,6 +87,7 @@ class Settings:
     yes: bool
     offline: bool
     history: bool
+    ranks: bool
     plain: bool
     no_progress: bool
 

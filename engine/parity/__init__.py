@@ -1,0 +1,1 @@
+"""Whether the plan's speed knobs leave the text alone, shown by running them."""
