@@ -78,3 +78,13 @@ def one_layer_gguf(smollm2_gguf: Path, tmp_path_factory: pytest.TempPathFactory)
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+@pytest.fixture(scope="session")
+def one_layer_q8_0(one_layer_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its Q8_0 file, as the benchmark makes it."""
+    from versus.q8_file import write_q8_0
+
+    path = tmp_path_factory.mktemp("q8") / "one-layer-q8_0.gguf"
+    write_q8_0(one_layer_gguf, path)
+    return path

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from versus.llama_side import LlamaSide, missing_reason
 from versus.model import context_for
-from versus.q8_file import write_q8_0
 from versus.quality import first_texts, measure_quality
 from versus.workers import Worker
 
@@ -68,15 +67,8 @@ def test_texts_are_cut_evenly() -> None:
 
 
 @pytest.fixture(scope="module")
-def q8_0(one_layer_gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("q8") / "one-layer-q8_0.gguf"
-    write_q8_0(one_layer_gguf, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def llama(q8_0: Path) -> Iterator[Worker]:
-    worker = Worker("llama.cpp", LlamaSide, path=q8_0, threads=1, context_tokens=256)
+def llama(one_layer_q8_0: Path) -> Iterator[Worker]:
+    worker = Worker("llama.cpp", LlamaSide, path=one_layer_q8_0, threads=1, context_tokens=256)
     yield worker
     worker.close()
 

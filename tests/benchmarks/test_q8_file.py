@@ -94,21 +94,21 @@ def test_the_cache_keeps_one_file_for_each_source(odd_gguf: Path, isolated_home:
 
 
 @pytest.mark.slow
-def test_twofold_reads_the_real_model_from_it(one_layer_gguf: Path, tmp_path: Path) -> None:
+def test_twofold_reads_the_real_model_from_it(one_layer_gguf: Path, one_layer_q8_0: Path) -> None:
     from twofold.engine.text import Tokenizer
     from twofold.engine.weights import open_weights
     from twofold.profiles.readers.gguf_config import config_from_gguf
     from twofold.profiles.readers.gguf_header import read_gguf_header
 
-    target = tmp_path / "q8.gguf"
-    write_q8_0(one_layer_gguf, target)
+    target = one_layer_q8_0
     assert config_from_gguf(read_gguf_header(target)) == config_from_gguf(read_gguf_header(one_layer_gguf))
     assert Tokenizer.from_gguf(target).sha256 == Tokenizer.from_gguf(one_layer_gguf).sha256
     name = "model.layers.0.mlp.down_proj.weight"
     with open_weights(one_layer_gguf) as source, open_weights(target) as made:
         before, after = source.tensor(name), made.tensor(name)
         step = np.abs(before.reshape(-1, 32)).max(axis=1, keepdims=True) / 127
-        assert (np.abs(after - before).reshape(-1, 32) <= step * 0.51).all()
+        # Half a step of rounding, and the scale's own rounding to 11 bits, times at most 127 steps.
+        assert (np.abs(after - before).reshape(-1, 32) <= step * (0.5 + 127 / 2**11 + 1e-4)).all()
         assert not np.array_equal(before, after)
         # Q8_0 of Q8_0 is itself: the embedding of this source is.
         embedding = "model.embed_tokens.weight"
