@@ -21,7 +21,7 @@ from versus.answers import Answer
 INSTALL = "pip install '.[bench]' (it compiles llama.cpp: some minutes), or --binary PATH to a llama-bench"
 LOGITS_AT_ONCE = 128
 _BUFFER = re.compile(r"(\S+) model buffer size\s*=\s*([\d.]+) MiB")
-_FLASH = re.compile(r"Flash Attention was auto, set to (\w+)")
+_FLASH = re.compile(r"flash_attn\s*= (\w+)")
 
 
 def missing_reason() -> str | None:

@@ -17,6 +17,8 @@ from twofold.profiles.figures import Figure, measured
 from twofold.profiles.model_spec import ModelSpec
 
 ROWS_AT_ONCE = 128
+LEAST_TEXT = 128
+"""Tokens that a text should have when only some of all text is judged."""
 Logits = Callable[[Sequence[int]], np.ndarray]
 
 
@@ -94,11 +96,18 @@ def measure_quality(
 
 
 def first_texts(texts: Sequence[Sequence[int]], n_tokens: int | None, longest: int) -> list[tuple[int, ...]]:
-    """About the same number of tokens from the start of every text, `n_tokens` in all (None: everything)."""
+    """All texts, or of the first ones about `n_tokens` in all.
+
+    A limited number comes from few texts: conversations begin with the same template, which a short piece of each would
+    judge again and again.
+    """
     from twofold.engine.quantize.calibration import take_evenly
 
     cut = [tuple(text[:longest]) for text in texts]
-    return cut if n_tokens is None else [text for text in take_evenly(cut, n_tokens) if len(text) > 1]
+    if n_tokens is None:
+        return cut
+    few = cut[: max(1, n_tokens // LEAST_TEXT)]
+    return [text for text in take_evenly(few, n_tokens) if len(text) > 1]
 
 
 def _reference_hidden(model: ModelSpec, weights: Any, texts: Sequence[Sequence[int]], on_share: Any) -> Any:

@@ -59,11 +59,13 @@ def test_a_context_that_is_too_short_is_named(smollm2_gguf: Path) -> None:
     assert (caught.value.found, caught.value.needed) == ("8192 tokens", "8292 tokens")
 
 
-def test_texts_are_cut_evenly() -> None:
-    texts = [tuple(range(50)), tuple(range(200)), tuple(range(10))]
-    assert first_texts(texts, None, 100) == [tuple(range(50)), tuple(range(100)), tuple(range(10))]
-    cut = first_texts(texts, 40, 100)
-    assert sum(map(len, cut)) == 40 and len(cut) == 3
+def test_few_tokens_come_from_few_texts() -> None:
+    texts = [tuple(range(i, i + 400)) for i in range(5)]
+    assert first_texts(texts, None, 300) == [text[:300] for text in texts]
+    assert first_texts(texts, 40, 300) == [texts[0][:40]]
+    cut = first_texts(texts, 300, 350)
+    assert [len(text) for text in cut] == [150, 150]
+    assert sum(map(len, first_texts(texts, 100_000, 350))) == 5 * 350
 
 
 @pytest.fixture(scope="module")
