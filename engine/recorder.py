@@ -13,7 +13,7 @@ from typing import Literal
 from twofold.engine.graph.registry import graph_of
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, ModelSpec
 
-Kind = Literal["embed", "rms_norm", "split_linear", "rope", "kv_write", "attention", "silu_mul", "add"]
+Kind = Literal["embed", "rms_norm", "split_linear", "rope", "kv_write", "attention", "silu_mul", "gelu_mul", "add"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,9 @@ class Recorder:
 
     def silu_mul(self, gate: Value, up: Value) -> Value:
         return self._emit("silu_mul", (gate, up), self.new(*gate.row_shape))
+
+    def gelu_mul(self, gate: Value, up: Value) -> Value:
+        return self._emit("gelu_mul", (gate, up), self.new(*gate.row_shape))
 
     def add(self, x: Value, y: Value) -> Value:
         return self._emit("add", (x, y), self.new(*x.row_shape))

@@ -113,6 +113,7 @@ class Player:
             "kv_write": self._kv_write,
             "attention": self._attention,
             "silu_mul": self._silu_mul,
+            "gelu_mul": self._gelu_mul,
             "add": self._add,
         }
 
@@ -170,6 +171,9 @@ class Player:
 
     def _silu_mul(self, op: Op) -> None:
         self._ops.silu_mul(op.inputs[0], op.inputs[1], out=op.output)
+
+    def _gelu_mul(self, op: Op) -> None:
+        self._ops.gelu_mul(op.inputs[0], op.inputs[1], out=op.output)
 
     def _add(self, op: Op) -> None:
         self._ops.add(op.inputs[0], op.inputs[1], out=op.output)

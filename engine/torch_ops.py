@@ -93,7 +93,7 @@ class TorchOps:
         self._weight = weight
         self._tokens, self._embeddings = tokens, embeddings
         self._on_input, self._linear, self._attention = on_input, linear, attention
-        self._rope_cache: tuple[RopeSpec, Tensor, Tensor] | None = None
+        self._rope_cache: list[tuple[RopeSpec, Tensor, Tensor]] = []
 
     def _load(self, name: str) -> Tensor:
         value = self._weight(name)
@@ -136,12 +136,13 @@ class TorchOps:
         return x.view(x.shape[0], n_heads, -1)
 
     def _rope_tables(self, spec: RopeSpec) -> tuple[Tensor, Tensor]:
-        if self._rope_cache is None or self._rope_cache[0] != spec:
-            positions = np.concatenate([np.arange(n) for n in self.sequence_lengths])
-            cos, sin = rope.tables(spec, positions)
-            on_device = [torch.from_numpy(table).to(self.device)[:, None, :] for table in (cos, sin)]
-            self._rope_cache = (spec, on_device[0], on_device[1])
-        return self._rope_cache[1], self._rope_cache[2]
+        for known, cos, sin in self._rope_cache:
+            if known == spec:
+                return cos, sin
+        positions = np.concatenate([np.arange(n) for n in self.sequence_lengths])
+        cos, sin = (torch.from_numpy(table).to(self.device)[:, None, :] for table in rope.tables(spec, positions))
+        self._rope_cache.append((spec, cos, sin))
+        return cos, sin
 
     def rope(self, x: Tensor, layer: LayerSpec) -> Tensor:
         if layer.rope is None:
@@ -156,6 +157,9 @@ class TorchOps:
 
     def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
         return torch.nn.functional.silu(gate) * up
+
+    def gelu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+        return torch.nn.functional.gelu(gate, approximate="tanh") * up
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         return x + y

@@ -89,6 +89,15 @@ def tiny_qwen3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _write_tiny(tmp_path_factory.mktemp("tiny") / "qwen3", "Qwen3Config", "Qwen3ForCausalLM", head_dim=32)
 
 
+@pytest.fixture(scope="session")
+def tiny_gemma3_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random gemma3 of 6 layers (five slide over 8 tokens), tied, head_dim 32 that is not hidden_size / heads."""
+    folder = tmp_path_factory.mktemp("tiny") / "gemma3"
+    changes = {"num_hidden_layers": 6, "head_dim": 32, "num_key_value_heads": 1, "sliding_window": 8}
+    changes |= {"tie_word_embeddings": True, "query_pre_attn_scalar": 32}
+    return _write_tiny(folder, "Gemma3TextConfig", "Gemma3ForCausalLM", **changes)
+
+
 @pytest.fixture(params=["llama", "mistral", "qwen2", "qwen3"])
 def tiny_folder(request: pytest.FixtureRequest) -> Path:
     """Each of the tiny checkpoints in turn."""

@@ -47,13 +47,24 @@ def _shard_tensors(group: LinearGroup, config: CheckpointConfig, index: int, tot
     }
 
 
-def _dense_tensors(model: ModelSpec) -> dict[str, TensorLayout]:
-    found = {EMBEDDING: TensorLayout("F16", (model.vocab_size, model.hidden_size), DENSE_FILE)}
+def norm_shapes(model: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Every norm weight that the graph asks for, with its shape.
+
+    Raises:
+        UnsupportedModel: when the engine has no graph for the model.
+    """
+    found: dict[str, tuple[int, ...]] = {}
     for recording in (record_body(model), record_head(model)):
         for instruction in recording.instructions:
             if instruction.kind == "rms_norm":
-                width = instruction.inputs[0].row_shape[-1:]
-                found[str(instruction.weight)] = TensorLayout("F32", width, DENSE_FILE)
+                found[str(instruction.weight)] = instruction.inputs[0].row_shape[-1:]
+    return found
+
+
+def _dense_tensors(model: ModelSpec) -> dict[str, TensorLayout]:
+    found = {EMBEDDING: TensorLayout("F16", (model.vocab_size, model.hidden_size), DENSE_FILE)}
+    for name, shape in norm_shapes(model).items():
+        found[name] = TensorLayout("F32", shape, DENSE_FILE)
     for group in model.groups:
         is_head = group.name == model.head.name
         found[f"{group.name}.input_signs"] = TensorLayout("I8", (group.in_features,), DENSE_FILE)

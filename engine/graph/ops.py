@@ -27,7 +27,7 @@ class Ops(Protocol[T]):
         ...
 
     def head_norm(self, x: T, weight: str) -> T:
-        """RMSNorm over each head's dimensions of [rows, heads, head_dim] (Qwen3's q_norm and k_norm)."""
+        """RMSNorm over each head's dimensions of [rows, heads, head_dim] (q_norm and k_norm)."""
         ...
 
     def linears(self, x: T, group: LinearGroup) -> tuple[T, ...]:
@@ -48,6 +48,10 @@ class Ops(Protocol[T]):
 
     def silu_mul(self, gate: T, up: T) -> T:
         """silu(gate) * up."""
+        ...
+
+    def gelu_mul(self, gate: T, up: T) -> T:
+        """gelu(gate) * up, GELU in its tanh form."""
         ...
 
     def add(self, x: T, y: T) -> T:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from twofold.engine.graph import llama
+from twofold.engine.graph import gemma3, llama
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.model_spec import ModelSpec
 
-_GRAPHS: dict[str, ModuleType] = {architecture: llama for architecture in llama.ARCHITECTURES}
+_GRAPHS: dict[str, ModuleType] = {name: graph for graph in (llama, gemma3) for name in graph.ARCHITECTURES}
 
 
 def graph_of(model: ModelSpec) -> ModuleType:

@@ -93,6 +93,9 @@ class _Recorder:
     def silu_mul(self, gate: Value, up: Value) -> Value:
         return self._one(lambda ops, *t: ops.silu_mul(*t), gate, up)
 
+    def gelu_mul(self, gate: Value, up: Value) -> Value:
+        return self._one(lambda ops, *t: ops.gelu_mul(*t), gate, up)
+
     def add(self, x: Value, y: Value) -> Value:
         return self._one(lambda ops, *t: ops.add(*t), x, y)
 

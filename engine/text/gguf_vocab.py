@@ -52,17 +52,17 @@ def vocabulary_from_fields(fields: Mapping[str, Any], name: str) -> GgufVocabula
         rules = pre_tokenizer(fields.get(f"{_KEY}pre"), name)
         document = _byte_level(tokens, _strings(fields, "merges", name), rules, name)
         adds_bos = rules.adds_bos
-    elif kind == "llama" and not _is_gemma(fields):
+    elif kind == "llama":
         document = _sentencepiece(fields, tokens, types, name)
         adds_bos = True
     else:
         raise UnsupportedModel(
             f"the vocabulary of {name} cannot be used",
             found=f"tokenizer.ggml.model = {kind!r}",
-            needed="gpt2, or llama outside of the Gemma family (its scores do not follow its merges)",
+            needed="gpt2 or llama",
             hint="use the model's original folder or Hub id, which carries tokenizer.json",
         )
-    document["added_tokens"] = _added_tokens(tokens, types)
+    document["added_tokens"] = _added_tokens(tokens, types, after_normalizer=_spm_without_prefix(kind, fields))
     named = {role: _special(fields, role, tokens, name) for role in ("bos", "eos", "unknown", "padding")}
     bos = named["bos"]
     if bos is not None and fields.get(f"{_KEY}add_bos_token", adds_bos):
@@ -75,10 +75,6 @@ def vocabulary_from_fields(fields: Mapping[str, Any], name: str) -> GgufVocabula
         generation_config={"bos_token_id": bos, "eos_token_id": sorted(set(ends))},
         chat_template=template if isinstance(template, str) else None,
     )
-
-
-def _is_gemma(fields: Mapping[str, Any]) -> bool:
-    return str(fields.get("general.architecture", "")).startswith("gemma")
 
 
 def _damaged(name: str, why: str) -> CorruptFile:
@@ -178,11 +174,24 @@ def merges_from_scores(tokens: list[str], scores: list[float], types: list[int])
     return [[left, right] for _, _, _, left, right in found]
 
 
-def _added_tokens(tokens: list[str], types: list[int]) -> list[dict[str, Any]]:
+def _spm_without_prefix(kind: Any, fields: Mapping[str, Any]) -> bool:
+    return kind == "llama" and not fields.get(f"{_KEY}add_space_prefix", True)
+
+
+def _added_tokens(tokens: list[str], types: list[int], *, after_normalizer: bool) -> list[dict[str, Any]]:
+    """Tokens that are never split. SentencePiece finds user-defined ones (runs of spaces in Gemma's vocabulary) after spaces
+    became U+2581, so that a U+2581 in the text is one of them; with `after_normalizer` so do we.
+    """
     kinds = {_CONTROL: True, _UNKNOWN: True, _USER_DEFINED: False}
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
     return [
-        {"id": i, "content": token, **flags, "special": kinds[kind]}
+        {
+            "id": i,
+            "content": token,
+            **flags,
+            "normalized": after_normalizer and kind == _USER_DEFINED,
+            "special": kinds[kind],
+        }
         for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
         if kind in kinds and token
     ]

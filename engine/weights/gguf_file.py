@@ -1,7 +1,7 @@
 """Weights of a GGUF file: dequantised one tensor at a time, in Hugging Face's layout.
 
 GGUF stores the rows of Q and K of the "llama" architecture so that rotary pairs are neighbours; Hugging Face pairs the
-halves of a head. The rows are put back here.
+halves of a head. The rows are put back here. Gemma's norm weights are stored with their one already added.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _UNQUANTISED = ("F32", "F16", "BF16")
 
 
 class GgufWeights(WeightSource):
-    """A memory-mapped GGUF file of the Llama shape."""
+    """A memory-mapped GGUF file."""
 
     def __init__(self, path: Path) -> None:
         header = read_gguf_header(path)
         config = config_from_gguf(header)
         super().__init__(path, tied=bool(config["tie_word_embeddings"]))
+        architecture = str(header.fields["general.architecture"])
         self._tensors: dict[str, TensorInfo] = {}
         for info in header.tensors.values():
-            name = hugging_face_name(info.name)
+            name = hugging_face_name(info.name, architecture)
             if name is not None:
                 _refuse_unreadable(path, info)
                 self._tensors[name] = info
-        permuted = header.fields["general.architecture"] == "llama"
         self._permuted_heads = (
             {"q_proj": int(config["num_attention_heads"]), "k_proj": int(config["num_key_value_heads"])}
-            if permuted
+            if architecture == "llama"
             else {}
         )
         self._shapes = {name: info.shape for name, info in self._tensors.items()}

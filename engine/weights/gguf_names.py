@@ -1,4 +1,4 @@
-"""GGUF tensor names of the Llama shape as Hugging Face's."""
+"""GGUF tensor names as Hugging Face's: the Llama shape, and Gemma 3, whose layers have norms on both sides."""
 
 from __future__ import annotations
 
@@ -22,14 +22,20 @@ _IN_LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_GEMMA3 = {
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
 _LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
-def hugging_face_name(name: str) -> str | None:
-    """Hugging Face's name of a GGUF tensor; None for one that the Llama shape does not have."""
+def hugging_face_name(name: str, architecture: str) -> str | None:
+    """Hugging Face's name of a tensor of a GGUF architecture; None for one that its graph does not have."""
     if name in _TOP:
         return _TOP[name]
     match = _LAYER.fullmatch(name)
-    if match is None or match[2] not in _IN_LAYER:
+    in_layer = _IN_LAYER | _GEMMA3 if architecture == "gemma3" else _IN_LAYER
+    if match is None or match[2] not in in_layer:
         return None
-    return f"model.layers.{match[1]}.{_IN_LAYER[match[2]]}.{match[3]}"
+    return f"model.layers.{match[1]}.{in_layer[match[2]]}.{match[3]}"

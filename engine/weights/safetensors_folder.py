@@ -10,11 +10,16 @@ import numpy as np
 
 from twofold.engine.weights.source import EVERY_ROW, Float32, Rows, WeightSource
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
-from twofold.profiles.readers.config import config_of_language_model
+from twofold.profiles.readers.config import architecture_of, config_of_language_model
 from twofold.profiles.readers.local import read_json_object
 from twofold.profiles.readers.safetensors_header import StoredTensor, read_safetensors_header
 
 INDEX = "model.safetensors.index.json"
+_PREFIXES = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+}
 _READABLE = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -30,8 +35,10 @@ class SafetensorsWeights(WeightSource):
                 needed="float weights",
                 hint="use the original model",
             )
-        super().__init__(path, tied=config.get("tie_word_embeddings") is True)
-        self._place = _tensors(path)
+        gemma3 = architecture_of(config) == "gemma3"
+        tied = config.get("tie_word_embeddings", gemma3 or None) is True
+        super().__init__(path, tied=tied, norm_offset=1.0 if gemma3 else 0.0)
+        self._place = {_plain_name(name): place for name, place in _tensors(path).items()}
         self._shapes = {name: tensor.shape for name, (_, tensor) in self._place.items()}
         self._maps: dict[Path, np.memmap] = {}
 
@@ -64,6 +71,14 @@ class SafetensorsWeights(WeightSource):
             return _as_float32(raw, tensor.dtype).reshape(tensor.shape)[rows if tensor.shape else ()]
         wanted = raw.reshape(tensor.shape[0], -1)[rows]
         return _as_float32(wanted, tensor.dtype).reshape(-1, *tensor.shape[1:])
+
+
+def _plain_name(name: str) -> str:
+    """The name that the language model alone would have: a multimodal model's files put a part in front of it."""
+    for prefix, plain in _PREFIXES.items():
+        if name.startswith(prefix):
+            return plain + name.removeprefix(prefix)
+    return name
 
 
 def _as_float32(raw: np.ndarray, dtype: str) -> Float32:

@@ -11,12 +11,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from twofold.engine.checkpoint.layout import EMBEDDING
+from twofold.engine.checkpoint.layout import EMBEDDING, norm_shapes
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.files import file_sha256
 from twofold.profiles.model_spec import ModelSpec
 
 HEAD = "lm_head.weight"
+NORM = "norm.weight"
 
 Float32 = npt.NDArray[np.float32]
 
@@ -28,9 +29,11 @@ EVERY_ROW = slice(None)
 class WeightSource(ABC):
     """Tensors by Hugging Face name. Opening checks sizes and spans; values are read when asked for."""
 
-    def __init__(self, path: Path, *, tied: bool) -> None:
+    def __init__(self, path: Path, *, tied: bool, norm_offset: float = 0.0) -> None:
+        """`norm_offset` is what a norm's stored weight lacks: 1 where a model stores the distance from one."""
         self.path = path
         self.tied = tied
+        self.norm_offset = norm_offset
 
     @property
     @abstractmethod
@@ -73,6 +76,8 @@ class WeightSource(ABC):
     def tensor(self, name: str) -> Float32:
         """The values of `name` as float32, in Hugging Face's layout ([out_features, in_features] for a Linear).
 
+        A norm's weight is the factor itself, whatever the source stores.
+
         Raises:
             CorruptFile: not stored, or not finite.
         """
@@ -97,7 +102,7 @@ class WeightSource(ABC):
                 needed="finite values",
                 hint="get the model again",
             )
-        return values
+        return values + np.float32(self.norm_offset) if self.norm_offset and name.endswith(NORM) else values
 
     def check_complete(self, spec: ModelSpec) -> None:
         """Compare with what the spec asks for.
@@ -130,16 +135,13 @@ class WeightSource(ABC):
 
 
 def required_tensors(spec: ModelSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and shape of every tensor that a Llama-shaped spec needs."""
+    """Name and shape of every tensor that the spec's graph asks for.
+
+    Raises:
+        UnsupportedModel: when the engine has no graph for the model.
+    """
     yield EMBEDDING, (spec.vocab_size, spec.hidden_size)
-    for layer in spec.layers:
-        name = f"model.layers.{layer.index}"
-        yield f"{name}.input_layernorm.weight", (spec.hidden_size,)
-        yield f"{name}.post_attention_layernorm.weight", (spec.hidden_size,)
-        if spec.qk_norm:
-            yield f"{name}.self_attn.q_norm.weight", (layer.k_head_dim,)
-            yield f"{name}.self_attn.k_norm.weight", (layer.k_head_dim,)
-    yield "model.norm.weight", (spec.hidden_size,)
+    yield from norm_shapes(spec).items()
     for group in spec.groups:
         for member in group.members:
             yield f"{member.name}.weight", (member.out_features, member.in_features)

@@ -25,6 +25,7 @@ __all__ = [
     "argmax",
     "attention",
     "embed",
+    "gelu_mul",
     "rms_norm",
     "rope",
     "rope_tables",
@@ -84,6 +85,15 @@ def silu_mul(gate: F32, up: F32, *, out: F32 | None = None) -> F32:
     check(up, np.float32, gate.shape, "up")
     y = _output(out, gate.shape)
     _cpu.silu_mul(_flat(gate), _flat(up), y.reshape(-1))
+    return y
+
+
+def gelu_mul(gate: F32, up: F32, *, out: F32 | None = None) -> F32:
+    """gelu(gate) * up in the tanh form, fp32 of any one shape."""
+    check(gate, np.float32, gate.shape, "gate")
+    check(up, np.float32, gate.shape, "up")
+    y = _output(out, gate.shape)
+    _cpu.gelu_mul(_flat(gate), _flat(up), y.reshape(-1))
     return y
 
 

@@ -6,6 +6,7 @@ from twofold.kernels.naive.argmax import argmax
 from twofold.kernels.naive.attention import attention
 from twofold.kernels.naive.elementwise import add
 from twofold.kernels.naive.embedding import embed
+from twofold.kernels.naive.gelu import gelu_mul
 from twofold.kernels.naive.rms_norm import rms_norm
 from twofold.kernels.naive.rope import rope, rope_tables
 from twofold.kernels.naive.round_columns import round_columns
@@ -20,6 +21,7 @@ __all__ = [
     "argmax",
     "attention",
     "embed",
+    "gelu_mul",
     "rms_norm",
     "rope",
     "rope_tables",

@@ -30,6 +30,11 @@ _BUILDERS = {
 
 
 def _builder(architecture: str, name: str) -> Builder:
+    if architecture == "gemma2":
+        raise UnsupportedModel(
+            f"cannot estimate {name}: gemma2 has soft caps on scores and logits, which this version does not compute",
+            needed=f"one of {', '.join(sorted(_BUILDERS))}",
+        )
     if architecture not in _BUILDERS:
         raise UnsupportedModel(
             f"cannot estimate {name}: the architecture {architecture!r} is not understood",

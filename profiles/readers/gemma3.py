@@ -1,10 +1,13 @@
-"""Gemma 3 (the language model): five sliding layers to one full one, tied head, four norms a layer. For planning."""
+"""Gemma 3 (the language model): five sliding layers to one full one, tied head, four norms a layer."""
 
 from __future__ import annotations
+
+import struct
 
 from twofold.profiles.model_spec import LayerSpec, ModelSpec, RopeSpec
 from twofold.profiles.readers.fields import MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, Fields
 from twofold.profiles.readers.groups import attention_groups, head_group, mlp_groups, rope_scaling
+from twofold.profiles.readers.llama import RUNNABLE_ROPE
 
 KINDS = ("sliding_attention", "full_attention")
 _THETA = {"sliding_attention": 10_000.0, "full_attention": 1_000_000.0}
@@ -19,10 +22,11 @@ def gemma3_spec(fields: Fields, architecture: str) -> ModelSpec:
     kinds = fields.layer_kinds(n_layers, KINDS) or sliding_pattern(
         n_layers, fields.integer("sliding_window_pattern", 6, high=MAX_LAYERS)
     )
+    layers = tuple(_layer(fields, index, kind, hidden) for index, kind in enumerate(kinds))
     return ModelSpec(
         name=fields.name,
         architecture=architecture,
-        layers=tuple(_layer(fields, index, kind, hidden) for index, kind in enumerate(kinds)),
+        layers=layers,
         head=head_group(hidden, vocab),
         hidden_size=hidden,
         vocab_size=vocab,
@@ -35,9 +39,36 @@ def gemma3_spec(fields: Fields, architecture: str) -> ModelSpec:
         intermediate_size=fields.integer("intermediate_size", 9216),
         logit_softcap=fields.number("final_logit_softcapping") if fields.has("final_logit_softcapping") else None,
         attention_scale=fields.number("query_pre_attn_scalar", 256.0) ** -0.5,
-        embedding_scale=hidden**0.5,
-        runnable_reason="the engine has no graph for gemma3 yet (sliding-window layers, GELU, extra norms)",
+        embedding_scale=_embedding_scale(fields, hidden),
+        runnable_reason=_cannot_run(fields, layers),
     )
+
+
+def _embedding_scale(fields: Fields, hidden: int) -> float:
+    """sqrt(hidden) in the weights' own type, as transformers multiplies: 25.25 instead of 25.298 for bfloat16."""
+    scale = float(hidden**0.5)
+    dtype = fields.text("dtype", fields.text("torch_dtype", "float32"))
+    if dtype == "float16":
+        return float(struct.unpack("<e", struct.pack("<e", scale))[0])
+    (bits,) = struct.unpack("<I", struct.pack("<f", scale))
+    if dtype == "bfloat16":
+        bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def _cannot_run(fields: Fields, layers: tuple[LayerSpec, ...]) -> str | None:
+    """Why the engine cannot run this model, or None."""
+    for key in ("final_logit_softcapping", "attn_logit_softcapping"):
+        if fields.has(key):
+            return f"the engine has no soft cap on logits or scores ({key} is set)"
+    activation = fields.text("hidden_activation", "gelu_pytorch_tanh")
+    if activation != "gelu_pytorch_tanh":
+        return f"the engine has no {activation} activation for this architecture (gelu_pytorch_tanh only)"
+    if fields.flag("use_bidirectional_attention", False):
+        return "the engine reads and writes from left to right only (use_bidirectional_attention is set)"
+    kinds = {(layer.rope.scaling or {}).get("rope_type", "default") for layer in layers if layer.rope is not None}
+    unknown = sorted(kinds - {"default", *RUNNABLE_ROPE})
+    return f"the engine has no {unknown[0]!r} RoPE scaling (default, linear and llama3 only)" if unknown else None
 
 
 def sliding_pattern(n_layers: int, period: int) -> list[str]:
@@ -50,6 +81,7 @@ def _layer(fields: Fields, index: int, kind: str, hidden: int) -> LayerSpec:
     n_kv = fields.integer("num_key_value_heads", 4, high=4096)
     head_dim = fields.integer("head_dim", 256, high=4096)
     sliding = kind == "sliding_attention"
+    bias = fields.flag("attention_bias", False)
     name = f"model.layers.{index}"
     return LayerSpec(
         index=index,
@@ -61,6 +93,8 @@ def _layer(fields: Fields, index: int, kind: str, hidden: int) -> LayerSpec:
                 q_rows=n_heads * head_dim,
                 kv_rows=n_kv * head_dim,
                 o_inputs=n_heads * head_dim,
+                qkv_bias=bias,
+                o_bias=bias,
             ),
             *mlp_groups(f"{name}.mlp", hidden=hidden, inner=fields.integer("intermediate_size", 9216)),
         ),

@@ -87,11 +87,12 @@ def _llama_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
         return config | {"num_local_experts": fields.integer("expert_count")}
     inner = shape(header, "blk.0.ffn_gate.weight", 2)[0]
     agree(header, "feed_forward_length", fields.integer("feed_forward_length"), inner)
-    scaling = _scaling(header, fields)
+    scaling = gguf_rope_scaling(header, fields)
     return config | {"intermediate_size": inner} | ({} if scaling is None else {"rope_scaling": scaling})
 
 
-def _scaling(header: GgufHeader, fields: Fields) -> dict[str, Any] | None:
+def gguf_rope_scaling(header: GgufHeader, fields: Fields) -> dict[str, Any] | None:
+    """The header's scaling entry as Hugging Face writes it; None for plain RoPE."""
     kind = fields.text("rope.scaling.type", "none")
     if "rope_freqs.weight" in header.tensors:
         # Llama 3's scaling travels as a tensor of factors, and a header has no tensors.

@@ -1,4 +1,4 @@
-"""GGUF headers of the architectures that only planning knows, as Hugging Face configurations.
+"""GGUF headers of hybrids and of models with sliding layers, as Hugging Face configurations.
 
 Keys as llama.cpp writes them; what a key might say differently from the tensors is read from the tensors' shapes.
 """
@@ -10,19 +10,37 @@ from typing import Any
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.readers.fields import MAX_CONTEXT, MAX_EXPERTS, MAX_LAYERS, Fields
 from twofold.profiles.readers.gemma3 import sliding_pattern
-from twofold.profiles.readers.gguf_config import common_config, shape
+from twofold.profiles.readers.gguf_config import common_config, gguf_rope_scaling, shape
 from twofold.profiles.readers.gguf_header import GgufHeader
 
 
 def gemma3_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
-    """Gemma 3: one layer in six is full."""
+    """Gemma 3: one layer in six is full, and only full layers scale their rotary positions."""
+    config = common_config(header, fields)
     head_dim = fields.integer("attention.key_length", 256, high=4096)
-    return common_config(header, fields) | {
+    n_heads, n_layers = config["num_attention_heads"], config["num_hidden_layers"]
+    # The file does not say what scores are divided by: the head's width, but for the one model that llama.cpp too knows by
+    # its number of layers (27B).
+    squared = config["hidden_size"] // n_heads if n_layers == 62 else head_dim
+    scaling = gguf_rope_scaling(header, fields)
+    softcaps = {
+        "final_logit_softcapping": fields.values.get("final_logit_softcapping"),
+        "attn_logit_softcapping": fields.values.get("attn_logit_softcapping"),
+    }
+    return config | {
         "model_type": "gemma3_text",
+        "architectures": ["Gemma3ForCausalLM"],
         "num_key_value_heads": shape(header, "blk.0.attn_k.weight", 2)[0] // head_dim,
         "head_dim": head_dim,
+        "query_pre_attn_scalar": squared,
         "intermediate_size": shape(header, "blk.0.ffn_gate.weight", 2)[0],
+        "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": fields.integer("attention.sliding_window", high=MAX_CONTEXT),
+        "layer_types": sliding_pattern(n_layers, 6),
+        "rope_theta": fields.number("rope.freq_base", 1_000_000.0),
+        "rope_local_base_freq": fields.number("rope.freq_base_swa", 10_000.0),
+        **({} if scaling is None else {"rope_scaling": scaling}),
+        **{key: value for key, value in softcaps.items() if value is not None},
     }
 
 

@@ -99,8 +99,9 @@ def reference_logits(checkpoint: Checkpoint, tokens: list[int], use_residual: bo
         {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True},
         {"model_type": "mistral", "sliding_window": 512, "rope_scaling": LLAMA3},
         {"hidden_size": 128, "num_key_value_heads": 6, "head_dim": 16, "intermediate_size": 344},
+        {"model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window": 9, "query_pre_attn_scalar": 20},
     ],
-    ids=["llama", "qwen2", "qwen3", "biases", "mistral", "wide"],
+    ids=["llama", "qwen2", "qwen3", "biases", "mistral", "wide", "gemma3"],
 )
 def test_engine_logits_equal_the_float_model(
     make_checkpoint: Callable[..., Path],

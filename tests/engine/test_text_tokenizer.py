@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,43 @@ def test_sentencepiece_bytes_and_control_lookalikes(text: str) -> None:
     assert tokenizer.decode(tokens) == text
     assert not {1, 2} & set(tokens)
     assert tokenizer.prefix_ids == [1]
+
+
+def gemma_fields() -> dict[str, Any]:
+    """As Gemma's files have it: no space in front, runs of spaces and line ends that are never split, many turns' tokens."""
+    fields = spm_fields(add_space_prefix=False)
+    whole = ["\n", "\n\n", "  ", "   ", "<table>", "<start_of_turn>", "<end_of_turn>"]
+    fields["tokenizer.ggml.tokens"] += whole
+    fields["tokenizer.ggml.scores"] += [-1000.0] * len(whole)
+    fields["tokenizer.ggml.token_type"] += [4] * 5 + [3] * 2
+    return fields
+
+
+def test_gemmas_runs_of_spaces_are_whole_wherever_spaces_come_from() -> None:
+    fields = gemma_fields()
+    tokenizer = built(fields)
+    whole = re.compile("▁▁▁|▁▁|\n\n|\n|<table>")
+    rng = random.Random(1)
+    for _ in range(300):
+        text = "".join(rng.choices(["the", "lo", "h", " ", " ", "▁", "\n", "<table>", "l"], k=rng.randint(1, 12)))
+        normal, expected, start = text.replace(" ", "▁"), [], 0
+        for found in whole.finditer(normal):
+            expected += [*sentencepiece_by_hand(normal[start : found.start()], fields), found[0].replace("▁", " ")]
+            start = found.end()
+        expected += sentencepiece_by_hand(normal[start:], fields)
+        tokens = tokenizer.encode(text)
+        assert [fields["tokenizer.ggml.tokens"][token] for token in tokens] == expected
+        assert tokenizer.decode(tokens) == text.replace("▁", " ")
+
+
+@pytest.mark.parametrize("text", ["<start_of_turn>user\nhell<end_of_turn>", "<bos>", "<s>the</s>"])
+def test_gemmas_turns_come_from_templates_only(text: str) -> None:
+    tokenizer = built(gemma_fields())
+    special = set(tokenizer.special_ids)
+    assert not special & set(tokenizer.encode(text)) and tokenizer.decode(tokenizer.encode(text)) == text
+    assert {2, tokenizer.token_id("<end_of_turn>")} <= set(tokenizer.eos_ids)
+    if "turn" in text:
+        assert special & set(tokenizer.encode(text, allow_special=True))
 
 
 def test_merges_need_both_halves() -> None:

@@ -53,12 +53,14 @@ def test_smollm2_dequantised_continues_sensibly_in_transformers(smollm2_gguf: Pa
 
 
 def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
-    """A GGUF made from a safetensors folder by the published conversion rules (Q and K rows of llama reordered)."""
+    """A GGUF made from a safetensors folder by the published conversion rules: Q and K rows of llama reordered, one added to
+    Gemma's norms.
+    """
     import gguf
     from safetensors.numpy import load_file
 
     config = json.loads((folder / "config.json").read_text())
-    arch = config["model_type"]
+    arch = config["model_type"].removesuffix("_text")
     writer = gguf.GGUFWriter(path, arch)
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
@@ -68,6 +70,9 @@ def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
     writer.add_head_count_kv(config["num_key_value_heads"])
     writer.add_key_length(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    if arch == "gemma3":
+        writer.add_sliding_window(config["sliding_window"])
+        writer.add_rope_freq_base(config["rope_parameters"]["full_attention"]["rope_theta"])
     ids = {name: arch_id for arch_id, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(ids[arch], config["num_hidden_layers"])
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
@@ -77,6 +82,8 @@ def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
             n = heads[member]
             values = values.reshape(n, 2, values.shape[0] // n // 2, *values.shape[1:]).swapaxes(1, 2)
             values = values.reshape(-1, *values.shape[3:])
+        if arch == "gemma3" and member.endswith("norm"):
+            values = values + 1
         target = names.get_name(name, try_suffixes=(".weight", ".bias"))
         quantised = gguf.GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
         data = gguf.quants.quantize(np.ascontiguousarray(values), quantised)
@@ -88,13 +95,15 @@ def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", ["llama", "qwen2", "qwen3", "gemma3"])
 def test_a_float_gguf_holds_exactly_the_folders_weights(name: str, request: Any, tmp_path: Path) -> None:
     folder = request.getfixturevalue(f"tiny_{name}_folder")
     path = gguf_of(folder, tmp_path / f"{name}.gguf")
     with open_weights(path) as found, open_weights(folder) as expected:
         spec = read_spec(resolve(str(path)))
-        assert spec.layers == read_spec(resolve(str(folder))).layers
+        same = read_spec(resolve(str(folder)))
+        assert spec.layers == same.layers
+        assert (spec.embedding_scale, spec.attention_scale) == (same.embedding_scale, same.attention_scale)
         found.check_complete(spec)
         assert set(found.names()) == set(expected.names())
         assert found.tied == expected.tied

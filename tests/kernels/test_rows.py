@@ -13,6 +13,7 @@ import pytest
 from twofold.kernels import cpu
 from twofold.kernels.naive import ops as naive
 from twofold.kernels.naive.exponential import COEFFICIENTS, exp
+from twofold.kernels.naive.gelu import gelu
 from twofold.kernels.naive.rotation import block_width, needs_mix, rotate, unrotate
 from twofold.kernels.naive.sum16 import sum16
 
@@ -99,6 +100,26 @@ def test_exp_at_its_ends() -> None:
     assert ends[0] == ends[1] == 1 and ends[2] == ends[3] > 0 and np.isnan(ends[4])
 
 
+def test_gelu_is_accurate_and_evaluated_as_written() -> None:
+    x = np.concatenate([np.linspace(-12, 12, 24001), np.geomspace(1e-30, 1, 500), -np.geomspace(1e-30, 1, 500)])
+    x = x.astype(np.float32)
+    wide = x.astype(np.float64)
+    exact = 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
+    assert np.abs(gelu(x) - exact).max() < 3e-7
+    near = np.abs(x) <= 3
+    np.testing.assert_allclose(gelu(x)[near], exact[near], rtol=3e-6)
+    for v in x[:: len(x) // 50]:
+        u = f32(v * f32(f32(1.5957691216) + f32(f32(0.0713548163) * f32(v * v))))
+        e = exp(np.array([-abs(u)]))[0]
+        y = f32(v / f32(f32(1) + e)) if u >= 0 else f32(f32(v * e) / f32(f32(1) + e))
+        assert naive.gelu_mul(np.array([v]), np.array([f32(3)]))[0] == f32(y * f32(3))
+
+
+def test_gelu_at_its_ends() -> None:
+    ends = gelu(np.array([0.0, -0.0, 1e30, -20.0, np.inf, np.nan], np.float32))
+    assert list(ends[:3]) == [0, 0, f32(1e30)] and abs(ends[3]) < 1e-36 and ends[4] == np.inf and np.isnan(ends[5])
+
+
 HOSTILE = np.array(
     [0.0, -0.0, 1e-45, -1e-40, 3e38, -3e38, np.inf, -np.inf, np.nan, 100, -100, -87.4, 1.5, -1.5], np.float32
 )
@@ -107,7 +128,12 @@ HOSTILE = np.array(
 @pytest.mark.parametrize("shape", [(1, 1), (1, 576), (33, 64), (3, 80), (16, 1536), (2, 9, 100)])
 def test_native_rows(native_ops: ModuleType, guarded: Make, same_bits: Make, shape: tuple[int, ...]) -> None:
     x, y, weight = normal(*shape, scale=4), normal(*shape, seed=1), normal(shape[-1], seed=2)
-    for name, arguments in (("rms_norm", (x, weight, 1e-6)), ("silu_mul", (x, y)), ("add", (x, y))):
+    for name, arguments in (
+        ("rms_norm", (x, weight, 1e-6)),
+        ("silu_mul", (x, y)),
+        ("gelu_mul", (x, y)),
+        ("add", (x, y)),
+    ):
         out = guarded(shape)
         getattr(native_ops, name)(*arguments, out=out.array)
         same_bits(out.check(), getattr(naive, name)(*arguments))
@@ -116,7 +142,7 @@ def test_native_rows(native_ops: ModuleType, guarded: Make, same_bits: Make, sha
 def test_native_rows_on_hostile_values(native_ops: ModuleType, same_bits: Make) -> None:
     pairs = np.array(np.meshgrid(HOSTILE, HOSTILE)).reshape(2, 1, -1)
     x, y = np.ascontiguousarray(pairs[0]), np.ascontiguousarray(pairs[1])
-    for name in ("silu_mul", "add"):
+    for name in ("silu_mul", "gelu_mul", "add"):
         same_bits(getattr(native_ops, name)(x, y), getattr(naive, name)(x, y))
     for row in HOSTILE:
         z = np.full((1, 20), row, np.float32)

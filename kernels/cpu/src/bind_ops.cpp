@@ -129,6 +129,14 @@ void bind_rows(nb::module_& m) {
       },
       "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert());
   m.def(
+      "gelu_mul",
+      [](In<float, 1> gate, In<float, 1> up, Out<float, 1> out) {
+        need(up.shape(0) == gate.shape(0) && out.shape(0) == gate.shape(0), "shapes differ");
+        const nb::gil_scoped_release release;
+        twofold::gelu_mul_all(gate.data(), up.data(), long(gate.shape(0)), out.data());
+      },
+      "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert());
+  m.def(
       "add",
       [](In<float, 1> x, In<float, 1> y, Out<float, 1> out) {
         need(y.shape(0) == x.shape(0) && out.shape(0) == x.shape(0), "shapes differ");

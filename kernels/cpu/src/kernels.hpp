@@ -78,6 +78,7 @@ struct Kernels {
   void (*product)(const ProductArgs& args, long tile_begin, long tile_end);
   void (*rope)(const float* x, const float* cos, const float* sin, long heads, long dim, long half, float* out);
   void (*silu_mul)(const float* gate, const float* up, long n, float* out);
+  void (*gelu_mul)(const float* gate, const float* up, long n, float* out);
   void (*add)(const float* x, const float* y, long n, float* out);
   void (*embed)(const std::uint16_t* row, long n, float* out);
   void (*to_half)(const float* x, long n, std::uint16_t* out);  // rounded to nearest even

@@ -45,6 +45,12 @@ void silu_mul_all(const float* gate, const float* up, long n, float* out) {
   over_ranges(n, 4, [&](long begin, long end) { k.silu_mul(gate + begin, up + begin, end - begin, out + begin); });
 }
 
+void gelu_mul_all(const float* gate, const float* up, long n, float* out) {
+  const FloatEnvironment environment;
+  const Kernels& k = kernels();
+  over_ranges(n, 4, [&](long begin, long end) { k.gelu_mul(gate + begin, up + begin, end - begin, out + begin); });
+}
+
 void add_all(const float* x, const float* y, long n, float* out) {
   const FloatEnvironment environment;
   const Kernels& k = kernels();

@@ -11,6 +11,6 @@
 namespace twofold {
 
 extern const Kernels kKernelsAvx2 = {rms_norm, rotate, unrotate, quantize, product,   rope,
-                                   silu_mul, add,    embed,    to_half, argmax,   attention, round_columns};
+                                   silu_mul, gelu_mul, add,  embed, to_half, argmax,   attention, round_columns};
 
 }  // namespace twofold

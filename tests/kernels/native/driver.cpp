@@ -130,6 +130,7 @@ void test_hostile_activations() {
     std::vector<float> x(80, value), out(20);
     twofold::split_linear(weights.view, x.data(), 1, true, out.data());
     twofold::silu_mul_all(x.data(), x.data(), 80, x.data());
+    twofold::gelu_mul_all(x.data(), x.data(), 80, x.data());
   }
 }
 
@@ -160,6 +161,7 @@ void test_rows() {
     const std::vector<float> x = random_floats(size), y = random_floats(size);
     everywhere("rms_norm", size, [&](float* out) { twofold::rms_norm_rows(x.data(), y.data(), 1e-5f, rows, n, out); });
     everywhere("silu_mul", size, [&](float* out) { twofold::silu_mul_all(x.data(), y.data(), rows * n, out); });
+    everywhere("gelu_mul", size, [&](float* out) { twofold::gelu_mul_all(x.data(), y.data(), rows * n, out); });
     everywhere("add", size, [&](float* out) { twofold::add_all(x.data(), y.data(), rows * n, out); });
     everywhere("rope", size, [&](float* out) {
       twofold::rope_rows(x.data(), y.data(), y.data(), rows, 1, n, n / 2, out);

@@ -1,4 +1,4 @@
-// Operations without a reduction: add, SiLU times a factor, RoPE, embedding rows, rounding to fp16, argmax.
+// Operations without a reduction: add, SiLU and GELU times a factor, RoPE, embedding rows, rounding to fp16, argmax.
 #pragma once
 
 #include "exponential.hpp"
@@ -16,6 +16,17 @@ void silu_mul(const float* gate, const float* up, long n, float* out) {
     const float x = gate[i];
     const float e = exp_nonpositive(-__builtin_fabsf(x));
     const float numerator = x >= 0.0f ? x : x * e;
+    out[i] = (numerator / (1.0f + e)) * up[i];
+  }
+}
+
+// The tanh form as x * sigmoid(u); see kernels/naive/gelu.py.
+void gelu_mul(const float* gate, const float* up, long n, float* out) {
+  for (long i = 0; i < n; ++i) {
+    const float x = gate[i];
+    const float u = x * (1.5957691216f + 0.0713548163f * (x * x));
+    const float e = exp_nonpositive(-__builtin_fabsf(u));
+    const float numerator = u >= 0.0f ? x : x * e;
     out[i] = (numerator / (1.0f + e)) * up[i];
   }
 }
