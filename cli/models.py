@@ -58,6 +58,7 @@ def pull(
 ) -> None:
     """Fetch a model's files, after saying what that costs."""
     from twofold.profiles.sources import download_bytes, identify, resolve
+    from twofold.profiles.sources.aliases import ALIASES
 
     ref = resolve(model)
     download = download_bytes(ref)
@@ -74,6 +75,8 @@ def pull(
             identify(ref)  # says why, where the Hub cannot be asked at all
         disk = _mib(needed) if download.is_known else "unknown"
         err().line(f"disk:     {disk} of {_mib(free)} free in {place}")
+        if ref.alias is not None:
+            err().line(f"licence:  {ALIASES[ref.alias].licence}")
         _refuse_full_disk(model, needed, free, place)
         confirm(f"fetch {model}?", assume_yes=yes, hint=f"twofold models pull {model} --yes")
     path = _fetch(ref)

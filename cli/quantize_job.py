@@ -87,6 +87,13 @@ class Job:
         self.ref, self.spec, self.folder, self.options = ref, spec, folder, options
         self.calibration, self.tokens, self.as_json = calibration, tokens, as_json
 
+    @property
+    def licence(self) -> str | None:
+        """The source's terms, where an alias knows them."""
+        from twofold.profiles.sources.aliases import ALIASES
+
+        return None if self.ref.alias is None else ALIASES[self.ref.alias].licence
+
     def run(self, *, assume_yes: bool, force: bool = False) -> float | None:
         """Make the checkpoint in `folder`; the seconds that it took, or None where a finished one is there already.
 
@@ -108,7 +115,7 @@ class Job:
             return None
         sheet, choice = self.costs()
         if not self.as_json:
-            print_sheet(err(), sheet, choice)
+            print_sheet(err(), sheet, choice, self.licence)
         check(sheet, self.folder, available_ram_bytes())
         confirm(
             f"Quantise {self.spec.name} into {self.folder}?", assume_yes=assume_yes, hint="add --yes to go on unasked"
@@ -119,9 +126,11 @@ class Job:
         """The cost sheet on stdout: what a dry run is for."""
         sheet, choice = self.costs()
         if self.as_json:
-            print_json({"schema_version": 1, "folder": str(self.folder), "cost": sheet_json(sheet, choice)})
+            print_json(
+                {"schema_version": 1, "folder": str(self.folder), "cost": sheet_json(sheet, choice, self.licence)}
+            )
         else:
-            print_sheet(out(), sheet, choice)
+            print_sheet(out(), sheet, choice, self.licence)
 
     def costs(self) -> tuple[CostSheet, CalibrationChoice]:
         """The cost sheet and the calibration text that will be used, from a second of measuring."""

@@ -40,24 +40,26 @@ def shown(figure: Figure) -> str:
     return text
 
 
-def print_sheet(sink: Sink, sheet: CostSheet, choice: CalibrationChoice) -> None:
-    """What it will take, one line a figure, each with its provenance."""
+def print_sheet(sink: Sink, sheet: CostSheet, choice: CalibrationChoice, licence: str | None) -> None:
+    """What it will take, one line a figure, each with its provenance, then the terms where they are known."""
     rows = [[label, shown(figure), f"{figure.source}: {figure.by}"] for label, figure in sheet.rows()]
     if choice.time is not None:
         rows.append(["time to write calibration text", shown(choice.time), f"{choice.time.source}: {choice.time.by}"])
     name = choice.path.name if choice.path is not None else choice.kind
     rows.append(["calibration text", name, choice.reason])
     sink.table(f"Quantising {sheet.model} takes", ("what", "how much", "how it is known"), rows)
+    if licence is not None:
+        sink.line(f"licence: {licence}")
 
 
-def sheet_json(sheet: CostSheet, choice: CalibrationChoice) -> dict[str, Any]:
+def sheet_json(sheet: CostSheet, choice: CalibrationChoice, licence: str | None) -> dict[str, Any]:
     """The sheet as a document's part."""
     keys = ("download", "result", "work_files", "disk_needed", "peak_ram", "time")
     figures: dict[str, Any] = {key: getattr(sheet, key).to_json() for key in keys}
     calibration: dict[str, Any] = {"kind": choice.kind, "reason": choice.reason}
     if choice.time is not None:
         calibration["time"] = choice.time.to_json()
-    return {"model": sheet.model, **figures, "calibration": calibration}
+    return {"model": sheet.model, **figures, "calibration": calibration, "licence": licence}
 
 
 @contextlib.contextmanager

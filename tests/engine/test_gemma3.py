@@ -85,7 +85,9 @@ def test_logits_equal_transformers(case: str) -> None:
 
 def test_embeddings_are_scaled_in_the_weights_own_type() -> None:
     def scale(**keys: str) -> float | None:
-        return spec_from_config(SHAPE | {"model_type": "gemma3_text", **keys}, name="x", facts_source="").embedding_scale
+        return spec_from_config(
+            SHAPE | {"model_type": "gemma3_text", **keys}, name="x", facts_source=""
+        ).embedding_scale
 
     for dtype in ("bfloat16", "float16", "float32"):
         rounded = float(torch.tensor(80**0.5).to(getattr(torch, dtype)))

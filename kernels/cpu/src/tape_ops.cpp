@@ -95,6 +95,12 @@ void add_silu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out) {
   });
 }
 
+void add_gelu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out) {
+  tape.add_row("gelu_mul", kActivationWork * n, [=](const Pass& pass, long row) {
+    pass.k->gelu_mul(gate.at(row), up.at(row), n, out.at(row));
+  });
+}
+
 void add_add(Tape& tape, Rows x, Rows y, long n, Rows out) {
   tape.add_row("add", n, [=](const Pass& pass, long row) { pass.k->add(x.at(row), y.at(row), n, out.at(row)); });
 }

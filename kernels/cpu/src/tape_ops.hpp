@@ -28,6 +28,7 @@ void add_rope(Tape& tape, Rows x, RopeTables tables, long heads, long dim, Rows 
 void add_kv_write(Tape& tape, Rows x, std::uint16_t* cache, long slots, long n);
 void add_attention(Tape& tape, const AttentionArgs& args, long slots, long window);
 void add_silu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
+void add_gelu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
 void add_add(Tape& tape, Rows x, Rows y, long n, Rows out);
 void add_copy(Tape& tape, Rows x, long n, Rows out);
 
