@@ -1,9 +1,9 @@
 """Gemma 3 (the language model), as wiring.
 
-Every sublayer is normed on both sides: x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), with grouped-query heads
-whose queries and keys are normed, rotary positions of two bases (sliding and full layers) and a gated tanh GELU. What the
-model scales (embeddings, scores) the spec carries. Norm weights are plain factors here: published ones are stored as an
-offset from one, which the weights reader adds.
+Every sublayer is normed on both sides: x + norm(attention(norm(x))), then x + norm(mlp(norm(x))), with grouped-query
+heads whose queries and keys are normed, rotary positions of two bases (sliding and full layers) and a gated tanh GELU.
+What the model scales (embeddings, scores) the spec carries. Norm weights are plain factors here: published ones are
+stored as an offset from one, which the weights reader adds.
 """
 
 from __future__ import annotations

@@ -70,8 +70,8 @@ class ChatTemplate:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template that came with the vocabulary, or one that fits it (announced in `notice`): Gemma's turns where it has
-        their tokens, else ChatML.
+        """The template that came with the vocabulary, or one that fits it (announced in `notice`): Gemma's turns where
+        it has their tokens, else ChatML.
 
         Raises:
             CorruptFile: when the source is not a template.
@@ -85,7 +85,7 @@ class ChatTemplate:
             return cls(
                 GEMMA,
                 variables=variables,
-                notice=f"{tokenizer.name} has no chat template: Gemma's turns are used, a base model's answers may be poor",
+                notice=f"{tokenizer.name} has no chat template: Gemma's turns are used, answers may be poor",
                 name=tokenizer.name,
             )
         return cls(

@@ -179,8 +179,8 @@ def _spm_without_prefix(kind: Any, fields: Mapping[str, Any]) -> bool:
 
 
 def _added_tokens(tokens: list[str], types: list[int], *, after_normalizer: bool) -> list[dict[str, Any]]:
-    """Tokens that are never split. SentencePiece finds user-defined ones (runs of spaces in Gemma's vocabulary) after spaces
-    became U+2581, so that a U+2581 in the text is one of them; with `after_normalizer` so do we.
+    """Tokens that are never split. SentencePiece finds user-defined ones (runs of spaces in Gemma's vocabulary) after
+    spaces became U+2581, so that a U+2581 in the text is one of them; with `after_normalizer` so do we.
     """
     kinds = {_CONTROL: True, _UNKNOWN: True, _USER_DEFINED: False}
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip"), False)

@@ -19,8 +19,8 @@ def gemma3_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
     config = common_config(header, fields)
     head_dim = fields.integer("attention.key_length", 256, high=4096)
     n_heads, n_layers = config["num_attention_heads"], config["num_hidden_layers"]
-    # The file does not say what scores are divided by: the head's width, but for the one model that llama.cpp too knows by
-    # its number of layers (27B).
+    # The file does not say what scores are divided by: the head's width, but for the one model that llama.cpp too
+    # knows by its number of layers (27B).
     squared = config["hidden_size"] // n_heads if n_layers == 62 else head_dim
     scaling = gguf_rope_scaling(header, fields)
     softcaps = {

@@ -134,7 +134,7 @@ def test_what_the_engine_cannot_run_is_refused(change: dict[str, Any], reason: s
 
 
 def test_gemma_2_is_refused_with_its_reason() -> None:
-    with pytest.raises(UnsupportedModel, match="gemma2.*soft caps"):
+    with pytest.raises(UnsupportedModel, match=r"gemma2.*soft caps"):
         spec_from_config(SHAPE | {"model_type": "gemma2"}, name="old", facts_source="test")
 
 

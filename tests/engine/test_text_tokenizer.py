@@ -294,7 +294,7 @@ def test_sentencepiece_bytes_and_control_lookalikes(text: str) -> None:
 
 
 def gemma_fields() -> dict[str, Any]:
-    """As Gemma's files have it: no space in front, runs of spaces and line ends that are never split, many turns' tokens."""
+    """As Gemma's files have it: no space in front, runs of spaces and line ends that are never split, turns' tokens."""
     fields = spm_fields(add_space_prefix=False)
     whole = ["\n", "\n\n", "  ", "   ", "<table>", "<start_of_turn>", "<end_of_turn>"]
     fields["tokenizer.ggml.tokens"] += whole

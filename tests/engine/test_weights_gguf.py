@@ -53,8 +53,8 @@ def test_smollm2_dequantised_continues_sensibly_in_transformers(smollm2_gguf: Pa
 
 
 def gguf_of(folder: Path, path: Path, kind: str = "F32") -> Path:
-    """A GGUF made from a safetensors folder by the published conversion rules: Q and K rows of llama reordered, one added to
-    Gemma's norms.
+    """A GGUF made from a safetensors folder by the published conversion rules: Q and K rows of llama reordered, one
+    added to Gemma's norms.
     """
     import gguf
     from safetensors.numpy import load_file

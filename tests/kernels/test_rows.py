@@ -105,9 +105,7 @@ def test_gelu_is_accurate_and_evaluated_as_written() -> None:
     x = x.astype(np.float32)
     wide = x.astype(np.float64)
     exact = 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
-    assert np.abs(gelu(x) - exact).max() < 3e-7
-    near = np.abs(x) <= 3
-    np.testing.assert_allclose(gelu(x)[near], exact[near], rtol=3e-6)
+    np.testing.assert_allclose(gelu(x), exact, rtol=2**-22, atol=1e-7)
     for v in x[:: len(x) // 50]:
         u = f32(v * f32(f32(1.5957691216) + f32(f32(0.0713548163) * f32(v * v))))
         e = exp(np.array([-abs(u)]))[0]
