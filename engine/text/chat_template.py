@@ -23,13 +23,13 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-GEMMA = (
-    "{{ bos_token }}{% set first = '' %}{% if messages[0]['role'] == 'system' %}"
-    "{% set first = messages[0]['content'] + '\n\n' %}{% set messages = messages[1:] %}{% endif %}"
-    "{% for message in messages %}<start_of_turn>{{ 'model' if message['role'] == 'assistant' else message['role'] }}\n"
-    "{{ first if loop.first else '' }}{{ message['content'] }}<end_of_turn>\n{% endfor %}"
-    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+DIALOGUE = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] != 'system' %}"
+    "{{ 'Question' if message['role'] == 'user' else 'Answer' }}: {% endif %}{{ message['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}Answer:{% endif %}"
 )
+"""What a model can continue that was never trained on turns."""
+
 _FIRST_MARK, _LAST_MARK = 0xFDD0, 0xFDEF
 _PRIVATE_MARKS = range(0xF0000, 0xFFFFE)
 
@@ -70,8 +70,8 @@ class ChatTemplate:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Tokenizer) -> ChatTemplate:
-        """The template that came with the vocabulary, or one that fits it (announced in `notice`): Gemma's turns where
-        it has their tokens, else ChatML.
+        """The template that came with the vocabulary, or a fallback (announced in `notice`): ChatML, but a dialogue in
+        plain words for Gemma, whose tuned models all come with a template.
 
         Raises:
             CorruptFile: when the source is not a template.
@@ -81,11 +81,12 @@ class ChatTemplate:
         if tokenizer.chat_template is not None:
             return cls(tokenizer.chat_template, variables=variables, name=tokenizer.name)
         special = tokenizer.special_contents
-        if {"<start_of_turn>", "<end_of_turn>"} <= special and "<|im_end|>" not in special:
+        if "<start_of_turn>" in special and "<|im_end|>" not in special:
             return cls(
-                GEMMA,
+                DIALOGUE,
                 variables=variables,
-                notice=f"{tokenizer.name} has no chat template: Gemma's turns are used, answers may be poor",
+                notice=f"{tokenizer.name} has no chat template, as a base model: it continues a plain dialogue",
+                stop_strings=("\nQuestion:",),
                 name=tokenizer.name,
             )
         return cls(

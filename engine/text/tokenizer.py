@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from twofold.engine.text import text_files
-from twofold.engine.text.token_bytes import gpt2_bytes, spm_bytes
+from twofold.engine.text.token_bytes import SPM_SPACE, gpt2_bytes, spm_bytes
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 
 END_OF_TURN = frozenset(
@@ -212,7 +212,10 @@ class Tokenizer:
         found = self._pieces.get(token)
         if found is None:
             if token in self._added:
-                found = self._added[token].encode("utf-8", "surrogateescape")
+                content = self._added[token]
+                if self._to_bytes is spm_bytes and token not in self.special_ids:
+                    content = content.replace(SPM_SPACE, " ")  # Gemma's runs of spaces
+                found = content.encode("utf-8", "surrogateescape")
             else:
                 piece = self._inner.id_to_token(token)
                 found = b"" if piece is None else self._to_bytes(piece)

@@ -320,6 +320,21 @@ def test_gemmas_runs_of_spaces_are_whole_wherever_spaces_come_from() -> None:
         assert tokenizer.decode(tokens) == text.replace("▁", " ")
 
 
+def test_runs_of_spaces_as_gemmas_own_tokenizer_json_spells_them(tmp_path: Path) -> None:
+    document = vocabulary_from_fields(gemma_fields(), "test").tokenizer_json
+    for token in document["added_tokens"]:
+        spelled = token["content"].replace(" ", "▁")
+        document["model"]["vocab"][spelled] = document["model"]["vocab"].pop(token["content"])
+        token |= {"content": spelled, "normalized": False}
+    document["model"]["merges"][:0] = [["▁", "▁"], ["▁▁", "▁"]]
+    document["model"]["merges"] = [m for m in document["model"]["merges"] if " " not in m[0] + m[1]]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document), encoding="utf-8")
+    tokenizer = Tokenizer.from_folder(tmp_path)
+    tokens = tokenizer.encode("the  lo   h")
+    assert tokenizer.token_id("▁▁") in tokens and tokenizer.token_id("▁▁▁") in tokens
+    assert tokenizer.decode(tokens) == "the  lo   h"
+
+
 @pytest.mark.parametrize("text", ["<start_of_turn>user\nhell<end_of_turn>", "<bos>", "<s>the</s>"])
 def test_gemmas_turns_come_from_templates_only(text: str) -> None:
     tokenizer = built(gemma_fields())
