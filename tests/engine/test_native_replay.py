@@ -34,6 +34,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2, biases": {"model_type": "qwen2"},
     "qwen3, head norms": {"model_type": "qwen3"},
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": 5,
+        "query_pre_attn_scalar": 9,
+    },
     "two kinds of planes, odd head": {"quantization": {"residual_planes": 1}, "vocab_size": 128},
     "untied head, 4-bit residual": {"tie_word_embeddings": False, "residual_bits": 4},
 }
