@@ -73,7 +73,14 @@ class Engine:
         self._checkpoint = checkpoint
         self._chunk = min(plan.prefill_chunk, plan.context_tokens)
         rows = max(self._chunk, self.n_draft + 1)
-        self._cache = KvCache(self.spec, plan.context_tokens + self.n_draft + 1, plan.k_type, plan.v_type)
+        checked = plan.draft_nodes + 1  # rows of a verify pass
+        self._cache = KvCache(
+            self.spec,
+            plan.context_tokens + checked,
+            plan.k_type,
+            plan.v_type,
+            largest_pass=max(plan.prefill_chunk, checked),
+        )
         self._state = PassState(self.spec, rows, self._cache.slots)
         self._body = TapeMaker(record_body(self.spec), rows)
         self._head = TapeMaker(record_head(self.spec), max(_HEAD_ROWS, self.n_draft + 1))
@@ -134,7 +141,7 @@ class Engine:
         tokens = [int(token) for token in tokens]
         self._check_tokens(tokens)
         reused = self._common_prefix(tokens)
-        self._cache.roll_back(reused)
+        reused = self._cache.roll_back(reused)
         self.tokens = tokens
         self._catch_up(on_progress)
         return reused
@@ -252,6 +259,8 @@ class Engine:
 
     def _pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True) -> F32:
         """One pass over the last rows that `parents` lists. Returns the last layer's output."""
+        if len(parents) == len(tokens):  # the first pass of a step makes room for all of them
+            self._cache.make_room(max(len(tokens), self.plan.draft_nodes + 1))
         self._state.set(tokens, parents, self._cache.length, use_residual)
         tape = self._body.tape(len(tokens))
         self._player.play(tape)

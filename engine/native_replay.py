@@ -38,7 +38,8 @@ class NativePlayer:
         self._model, self._groups, self._dense = model, groups, dense
         self._cache, self._state = cache, state
         self._workspace = native().Workspace()
-        self._bound = import_module("twofold.kernels.cpu.ops").bound_linear
+        ops = import_module("twofold.kernels.cpu.ops")
+        self._bound, self._kv_types = ops.bound_linear, ops.KV_TYPE
         self._programs: WeakKeyDictionary[Tape, NativeTape] = WeakKeyDictionary()
         self._append: dict[str, Callable[[NativeTape, Op], None]] = {
             "embed": self._embed,
@@ -107,19 +108,24 @@ class NativePlayer:
 
     def _kv_write(self, program: NativeTape, op: Op) -> None:
         state = self._cache.layers[_layer(op).index]
-        for x, cache in zip(op.inputs, (state.k, state.v), strict=True):
-            program.kv_write(_rows(x), cache.view(np.uint16))
+        for x, cache, kind in zip(op.inputs, (state.k, state.v), (state.k_type, state.v_type), strict=True):
+            program.kv_write(_rows(x), cache.view(np.uint8), self._kv_types[kind], state.origin)
 
     def _attention(self, program: NativeTape, op: Op) -> None:
-        layer, q = _layer(op), op.inputs[0]
+        layer = _layer(op)
         cache = self._cache.layers[layer.index]
-        if not q.flags.c_contiguous:  # only where neither a norm nor RoPE wrote it anew
-            whole = np.empty(q.shape, np.float32)
-            program.copy(_rows(q), _rows(whole))
-            q = whole
-        k, v = cache.k.view(np.uint16), cache.v.view(np.uint16)
-        scale, window = self._model.score_scale(layer), layer.window or 0
-        program.attention(_rows(q), layer.n_heads, k, v, scale, window, _rows(op.output))
+        program.attention(
+            _rows(op.inputs[0]),
+            layer.n_heads,
+            cache.k.view(np.uint8),
+            cache.v.view(np.uint8),
+            self._kv_types[cache.k_type],
+            self._kv_types[cache.v_type],
+            cache.origin,
+            self._model.score_scale(layer),
+            layer.window or 0,
+            _rows(op.output),
+        )
 
     def _gelu_mul(self, program: NativeTape, op: Op) -> None:
         program.gelu_mul(_rows(op.inputs[0]), _rows(op.inputs[1]), _rows(op.output))

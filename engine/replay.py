@@ -152,7 +152,10 @@ class Player:
         layer = op.instruction.layer
         assert layer is not None
         k, v = op.inputs
-        self._cache.layers[layer.index].write(self._state.n_committed + self._state.first_row, k, v)
+        cache = self._cache.layers[layer.index]
+        slot = cache.slot(self._state.n_committed + self._state.first_row)
+        self._ops.kv_write(k, cache.k, slot, cache.k_type)
+        self._ops.kv_write(v, cache.v, slot, cache.v_type)
 
     def _attention(self, op: Op) -> None:
         layer = op.instruction.layer
@@ -162,10 +165,13 @@ class Player:
             op.inputs[0],
             cache.k,
             cache.v,
-            self._state.n_committed,
+            cache.slot(self._state.n_committed),
             self._state.parents,
             self._model.score_scale(layer),
             window=layer.window,
+            k_type=cache.k_type,
+            v_type=cache.v_type,
+            first_position=cache.first_position,
             out=op.output,
         )
 

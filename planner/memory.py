@@ -152,8 +152,18 @@ def _cache_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     if cache.state_per_copy:
         by = f"{cache.state_per_copy} B per copy × {knobs.live_states} live"
         terms.append(exact("recurrent_state", device, cache.recurrent, by))
+    longer = cache_bytes(
+        spec,
+        knobs.context_tokens + knobs.rows,
+        knobs.k_type,
+        knobs.v_type,
+        largest_pass=knobs.largest_pass,
+        live_copies=knobs.live_states,
+    )
     by = f"{cache.growing_per_token} B per token × {knobs.rows} slots for the rows of the pass being checked"
-    terms.append(exact("kv_pass", device, cache.growing_per_token * knobs.rows, by))
+    if longer.sliding > cache.sliding:
+        by += f", and {longer.sliding - cache.sliding} B of sliding layers that have not filled their window"
+    terms.append(exact("kv_pass", device, longer.total - cache.total, by))
     return terms
 
 

@@ -59,14 +59,18 @@ def argmax(logits: npt.NDArray[np.float32], out: npt.NDArray[np.int64]) -> None:
 def top_k(logits: npt.NDArray[np.float32], out: npt.NDArray[np.int64]) -> None: ...
 def attention(
     q: npt.NDArray[np.float32],
-    k_cache: npt.NDArray[np.uint16],
-    v_cache: npt.NDArray[np.uint16],
+    k_cache: npt.NDArray[np.uint8],
+    v_cache: npt.NDArray[np.uint8],
     n_committed: int,
     parents: npt.NDArray[np.int32],
     scale: float,
     window: int,
+    k_type: int,
+    v_type: int,
+    first_position: int,
     out: npt.NDArray[np.float32],
 ) -> None: ...
+def kv_write(x: npt.NDArray[np.float32], cache: npt.NDArray[np.uint8], first_slot: int, kind: int) -> None: ...
 def round_columns(
     weights: npt.NDArray[np.float32],
     target: npt.NDArray[np.float32],
@@ -102,13 +106,22 @@ class Tape:
         filled: npt.NDArray[np.int64],
         out: npt.NDArray[np.float32],
     ) -> None: ...
-    def kv_write(self, x: npt.NDArray[np.float32], cache: npt.NDArray[np.uint16]) -> None: ...
+    def kv_write(
+        self,
+        x: npt.NDArray[np.float32],
+        cache: npt.NDArray[np.uint8],
+        kind: int,
+        first_position: npt.NDArray[np.int64],
+    ) -> None: ...
     def attention(
         self,
         q: npt.NDArray[np.float32],
         heads: int,
-        k_cache: npt.NDArray[np.uint16],
-        v_cache: npt.NDArray[np.uint16],
+        k_cache: npt.NDArray[np.uint8],
+        v_cache: npt.NDArray[np.uint8],
+        k_type: int,
+        v_type: int,
+        first_position: npt.NDArray[np.int64],
         scale: float,
         window: int,
         out: npt.NDArray[np.float32],

@@ -12,6 +12,7 @@ import numpy as np
 
 from twofold.kernels.cpu import native
 from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
+from twofold.kernels.naive.kv_blocks import KvType, check_cache
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.split_weights import SplitWeights
@@ -26,6 +27,7 @@ __all__ = [
     "attention",
     "embed",
     "gelu_mul",
+    "kv_write",
     "rms_norm",
     "rope",
     "rope_tables",
@@ -37,6 +39,7 @@ __all__ = [
 
 _cpu = native()
 _EXCHANGE = {"float32": 0, "float16": 1, "bfloat16": 2}
+KV_TYPE: dict[KvType, int] = {"f16": 0, "q8_0": 1, "q4_0": 2}
 _bound: WeakKeyDictionary[SplitWeights, SplitLinear] = WeakKeyDictionary()
 
 
@@ -147,29 +150,50 @@ def embed(table: F16, tokens: I64, *, out: F32 | None = None) -> F32:
 
 def attention(
     q: F32,
-    k_cache: F16,
-    v_cache: F16,
+    k_cache: Array,
+    v_cache: Array,
     n_committed: int,
     parents: I32,
     scale: float,
     *,
     window: int | None = None,
+    k_type: KvType = "f16",
+    v_type: KvType = "f16",
+    first_position: int = 0,
     out: F32 | None = None,
 ) -> F32:
     """Attend from each row of a pass to what is in the cache: see `twofold.kernels.naive.attention.attention`."""
     check(q, np.float32, (None, None, None), "q")
-    rows, heads, dim = q.shape
-    check(k_cache, np.float16, (None, None, dim), "k_cache")
-    check(v_cache, np.float16, (*k_cache.shape[:2], None), "v_cache")
+    check_cache(k_cache, q.shape[2], k_type, "k_cache")
+    check_cache(v_cache, None, v_type, "v_cache")
     check(parents, np.int32, (None,), "parents")
     if window is not None and window < 1:
         raise ValueError(f"a window is at least one position, got {window}")
-    y = _output(out, (rows, heads, v_cache.shape[2]))
-    keys, values = _contiguous(k_cache, "k_cache").view(np.uint16), _contiguous(v_cache, "v_cache").view(np.uint16)
+    v_dim = v_cache.shape[2] if v_type == "f16" else q.shape[2]
+    y = _output(out, (*q.shape[:2], v_dim if out is None else out.shape[-1]))
     _cpu.attention(
-        np.ascontiguousarray(q), keys, values, n_committed, np.ascontiguousarray(parents), scale, window or 0, y
+        np.ascontiguousarray(q),
+        _contiguous(k_cache, "k_cache").view(np.uint8),
+        _contiguous(v_cache, "v_cache").view(np.uint8),
+        n_committed,
+        np.ascontiguousarray(parents),
+        scale,
+        window or 0,
+        KV_TYPE[k_type],
+        KV_TYPE[v_type],
+        first_position,
+        y,
     )
     return y
+
+
+def kv_write(x: F32, cache: Array, first_slot: int, kind: KvType = "f16") -> None:
+    """Store the keys or values of a pass, fp32 [rows, kv_heads, D], in slots first_slot.. of the cache."""
+    check(x, np.float32, (None, None, None), "x")
+    check_cache(cache, x.shape[2], kind, "cache")
+    _cpu.kv_write(
+        np.ascontiguousarray(x), _contiguous(cache, "cache").view(np.uint8), first_slot, KV_TYPE[kind]
+    )
 
 
 def round_columns(

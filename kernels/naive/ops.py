@@ -7,6 +7,7 @@ from twofold.kernels.naive.attention import attention
 from twofold.kernels.naive.elementwise import add
 from twofold.kernels.naive.embedding import embed
 from twofold.kernels.naive.gelu import gelu_mul
+from twofold.kernels.naive.kv_blocks import kv_write
 from twofold.kernels.naive.rms_norm import rms_norm
 from twofold.kernels.naive.rope import rope, rope_tables
 from twofold.kernels.naive.round_columns import round_columns
@@ -22,6 +23,7 @@ __all__ = [
     "attention",
     "embed",
     "gelu_mul",
+    "kv_write",
     "rms_norm",
     "rope",
     "rope_tables",

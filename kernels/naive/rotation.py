@@ -23,7 +23,7 @@ def needs_mix(dimension: int) -> bool:
 
 def rotate(x: F32, signs: I8, mix: F32 | None, *, out: F32 | None = None) -> F32:
     """R x for each row of fp32 [rows, D]: signs [D], Hadamard blocks over sqrt(w), then mix [m, m] across them."""
-    t = _butterflies(_checked(x, signs, mix) * signs.astype(np.float32))
+    t = butterflies(_checked(x, signs, mix) * signs.astype(np.float32))
     if mix is not None:
         t = _mixed(t, mix)
     return result(t, out)
@@ -34,7 +34,7 @@ def unrotate(y: F32, signs: I8, mix: F32 | None, *, out: F32 | None = None) -> F
     t = _checked(y, signs, mix)
     if mix is not None:
         t = _mixed(t, mix.T)
-    return result(_butterflies(t) * signs.astype(np.float32), out)
+    return result(butterflies(t) * signs.astype(np.float32), out)
 
 
 def _checked(x: F32, signs: I8, mix: F32 | None) -> F32:
@@ -47,7 +47,7 @@ def _checked(x: F32, signs: I8, mix: F32 | None) -> F32:
     return x
 
 
-def _butterflies(t: F32) -> F32:
+def butterflies(t: F32) -> F32:
     """Natural-order Walsh-Hadamard in each block, strides ascending, times fp32(1 / sqrt(w))."""
     rows, dimension = t.shape
     width = block_width(dimension)

@@ -47,7 +47,7 @@ def llama_spec(fields: Fields, architecture: str) -> ModelSpec:
         facts_source="",
         qk_norm=architecture == "qwen3",
         intermediate_size=fields.integer("intermediate_size"),
-        runnable_reason=_cannot_run(fields, layers[0], context),
+        runnable_reason=_cannot_run(fields, layers[0]),
     )
 
 
@@ -127,7 +127,7 @@ def _layer(
     )
 
 
-def _cannot_run(fields: Fields, layer: LayerSpec, context: int) -> str | None:
+def _cannot_run(fields: Fields, layer: LayerSpec) -> str | None:
     """Why the engine cannot run this model, or None."""
     activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
@@ -138,6 +138,4 @@ def _cannot_run(fields: Fields, layer: LayerSpec, context: int) -> str | None:
         return f"the engine has no {kind!r} RoPE scaling (default, linear and llama3 only)"
     if fields.number("partial_rotary_factor", 1.0) != 1.0:
         return "the engine rotates whole heads only (partial_rotary_factor is set)"
-    if layer.window is not None and layer.window < context:
-        return f"the engine has no sliding window ({layer.window} of {context} tokens)"
     return None

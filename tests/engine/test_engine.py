@@ -18,7 +18,7 @@ from twofold.engine.engine import Engine
 from twofold.engine.generate import generate
 from twofold.engine.sampling import SamplingParams
 from twofold.planner.plan import Plan
-from twofold.profiles.errors import ContextFull, EngineFailed, EngineUnavailable, InvalidOption, UnsupportedModel
+from twofold.profiles.errors import ContextFull, EngineFailed, EngineUnavailable, InvalidOption
 
 Make = Callable[..., Path]
 MakePlan = Callable[..., Plan]
@@ -230,8 +230,6 @@ def test_misuse(make_checkpoint: Make, make_plan: MakePlan) -> None:
         ({"resident_linears": ("lm_head",)}, EngineUnavailable),
         ({"context_tokens": 513}, InvalidOption),
         ({"residual_bits": 5}, InvalidOption),
-        ({"k_type": "q8_0"}, UnsupportedModel),
-        ({"v_type": "q4_0"}, UnsupportedModel),
     ],
 )
 def test_plans_that_cannot_be_followed(

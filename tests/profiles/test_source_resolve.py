@@ -202,7 +202,6 @@ def test_unknown_architectures_cannot_be_estimated(tmp_path: Path) -> None:
     [
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
         ({"hidden_act": "gelu"}, "gelu"),
-        ({"model_type": "mistral", "sliding_window": 512, "max_position_embeddings": 4096}, "sliding window"),
         ({"quantization_config": {"quant_method": "awq"}}, "awq"),
         ({"partial_rotary_factor": 0.5}, "whole heads"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, None),
@@ -210,7 +209,6 @@ def test_unknown_architectures_cannot_be_estimated(tmp_path: Path) -> None:
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, None),
         ({"model_type": "mistral", "sliding_window": 4096, "max_position_embeddings": 4096}, None),
         ({"model_type": "mistral", "sliding_window": None}, None),
-        ({"model_type": "mistral", "max_position_embeddings": 8192}, "sliding window"),
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, None),
     ],
 )

@@ -183,30 +183,6 @@ void bind_rows(nb::module_& m) {
       "logits"_a.noconvert(), "out"_a.noconvert());
 }
 
-void bind_attention(nb::module_& m) {
-  m.def(
-      "attention",
-      [](In<float, 3> q, In<std::uint16_t, 3> k, In<std::uint16_t, 3> v, long n_committed, In<std::int32_t, 1> parents,
-         float scale, long window, Out<float, 3> out) {
-        const long rows = long(q.shape(0)), heads = long(q.shape(1)), kv_heads = long(k.shape(1));
-        need(k.shape(2) == q.shape(2) && v.shape(0) == k.shape(0) && v.shape(1) == k.shape(1) &&
-                 parents.shape(0) >= q.shape(0) && out.shape(0) == q.shape(0) && out.shape(1) == q.shape(1) &&
-                 out.shape(2) == v.shape(2) && kv_heads > 0 && heads % kv_heads == 0,
-             "shapes differ");
-        const long behind = long(parents.shape(0));
-        need(n_committed >= 0 && n_committed + behind <= long(k.shape(0)) && window >= 0, "positions outside the cache");
-        for (long row = 0; row < behind; ++row) {
-          need(parents.data()[row] >= -1 && parents.data()[row] < row, "a row's parent is -1 or an earlier row");
-        }
-        const twofold::AttentionArgs args{q.data(), k.data(), v.data(), out.data(), heads, kv_heads, long(q.shape(2)),
-                                          long(v.shape(2)), scale};
-        const nb::gil_scoped_release release;
-        twofold::attention_rows(args, rows, behind - rows, n_committed, parents.data(), window);
-      },
-      "q"_a.noconvert(), "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "n_committed"_a, "parents"_a.noconvert(),
-      "scale"_a, "window"_a, "out"_a.noconvert());
-}
-
 void bind_round_columns(nb::module_& m) {
   m.def(
       "round_columns",
@@ -231,7 +207,6 @@ void bind_round_columns(nb::module_& m) {
 void bind_ops(nb::module_& m) {
   bind_split_linear(m);
   bind_rows(m);
-  bind_attention(m);
   bind_round_columns(m);
   m.def("isa", &twofold::isa, "The tier whose inner loops run (ValueError where TWOFOLD_CPU_ISA cannot be).");
   m.def("available_tiers", &twofold::available_tiers, "Tiers that this machine has, lowest first.");

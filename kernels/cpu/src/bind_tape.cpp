@@ -107,24 +107,39 @@ void rope(BoundTape& self, Buffer x, long heads, In<float, 2> cos, In<float, 2> 
   twofold::add_rope(self.tape, self.rows(x, 0, "x"), tables, heads, dim, self.rows(out, width(x), "out"));
 }
 
-void kv_write(BoundTape& self, Buffer x, Out<std::uint16_t, 3> cache) {
-  self.need_tokens();
-  const long n = long(cache.shape(1) * cache.shape(2));
-  twofold::add_kv_write(self.tape, self.rows(x, n, "x"), self.keep(cache).data(), long(cache.shape(0)), n);
+// first_position: int64 [1], read at every run.
+const std::int64_t* one_position(BoundTape& self, const In<std::int64_t, 1>& first_position) {
+  need(first_position.shape(0) == 1, "first_position is one number");
+  return self.keep(first_position).data();
 }
 
-void attention(BoundTape& self, Buffer q, long heads, In<std::uint16_t, 3> k, In<std::uint16_t, 3> v, float scale, long window,
-               Buffer out) {
+template <class Array>
+twofold::KvCacheView cache_view(BoundTape& self, const Array& cache, long dim, int kind) {
+  need(kind >= 0 && kind <= 2, "no such KV type");
+  const auto type = static_cast<twofold::KvType>(kind);
+  need(dim > 0 && long(cache.shape(2)) == twofold::kv_head_bytes(type, dim), "a cache does not fit its heads");
+  return {self.keep(cache).data(), type, dim};
+}
+
+void kv_write(BoundTape& self, Buffer x, Out<std::uint8_t, 3> cache, int kind, In<std::int64_t, 1> first_position) {
   self.need_tokens();
-  const long kv_heads = long(k.shape(1)), dim = long(k.shape(2)), v_dim = long(v.shape(2));
+  const long kv_heads = long(cache.shape(1)), dim = part(width(x), kv_heads, "heads");
+  const twofold::KvType type = cache_view(self, cache, dim, kind).type;
+  const twofold::KvTarget to{cache.data(), type, long(cache.shape(0)), kv_heads, dim, one_position(self, first_position)};
+  twofold::add_kv_write(self.tape, self.rows(x, kv_heads * dim, "x"), to);
+}
+
+void attention(BoundTape& self, Buffer q, long heads, In<std::uint8_t, 3> k, In<std::uint8_t, 3> v, int k_kind, int v_kind,
+               In<std::int64_t, 1> first_position, float scale, long window, Buffer out) {
+  self.need_tokens();
+  const long kv_heads = long(k.shape(1)), dim = part(width(q), heads, "heads"), v_dim = part(width(out), heads, "heads");
   need(v.shape(0) == k.shape(0) && v.shape(1) == k.shape(1), "the caches of K and V differ in slots or heads");
   need(heads > 0 && kv_heads > 0 && heads % kv_heads == 0, "the heads do not share the KV heads equally");
   need(window >= 0, "a window is at least one position, or 0 for none");
   const Rows from = self.rows(q, heads * dim, "q"), to = self.rows(out, heads * v_dim, "out");
-  need(from.stride == heads * dim && to.stride == heads * v_dim, "q and out must be contiguous");
-  const twofold::AttentionArgs args{from.data, self.keep(k).data(), self.keep(v).data(), to.data, heads, kv_heads, dim,
-                                    v_dim, scale};
-  twofold::add_attention(self.tape, args, long(k.shape(0)), window);
+  const twofold::AttentionArgs args{from.data, from.stride, cache_view(self, k, dim, k_kind), cache_view(self, v, v_dim, v_kind),
+                                    to.data,   to.stride,   heads, kv_heads, scale, 0};
+  twofold::add_attention(self.tape, args, one_position(self, first_position), long(k.shape(0)), window);
 }
 
 void silu_mul(BoundTape& self, Buffer gate, Buffer up, Buffer out) {
@@ -193,9 +208,9 @@ void bind_tape(nb::module_& m) {
       .def("split_linear", &split_linear, "weights"_a, "label"_a, "x"_a.noconvert(), "out"_a.noconvert())
       .def("rope", &rope, "x"_a.noconvert(), "heads"_a, "cos"_a.noconvert(), "sin"_a.noconvert(), "filled"_a.noconvert(),
            "out"_a.noconvert())
-      .def("kv_write", &kv_write, "x"_a.noconvert(), "cache"_a.noconvert())
-      .def("attention", &attention, "q"_a.noconvert(), "heads"_a, "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "scale"_a,
-           "window"_a, "out"_a.noconvert())
+      .def("kv_write", &kv_write, "x"_a.noconvert(), "cache"_a.noconvert(), "kind"_a, "first_position"_a.noconvert())
+      .def("attention", &attention, "q"_a.noconvert(), "heads"_a, "k_cache"_a.noconvert(), "v_cache"_a.noconvert(), "k_type"_a,
+           "v_type"_a, "first_position"_a.noconvert(), "scale"_a, "window"_a, "out"_a.noconvert())
       .def("silu_mul", &silu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
       .def("gelu_mul", &gelu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
       .def("add", &add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert())

@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
+#include "attention_args.hpp"
+
 namespace twofold {
 
 constexpr long kTileRows = 16;
 constexpr long kBlockInputs = 16;
-constexpr long kMaxHeadsPerTask = 4;
 constexpr long kMaxRoundedStrip = 64;
 
 enum class Exchange : int { float32 = 0, float16 = 1, bfloat16 = 2 };
@@ -40,14 +41,6 @@ struct ProductArgs {
   long stride;
 };
 
-struct AttentionArgs {
-  const float* q;  // [rows][heads][dim]
-  const std::uint16_t *k, *v;  // fp16 [capacity][kv_heads][dim], [..][v_dim]
-  float* out;  // [rows][heads][v_dim]
-  long heads, kv_heads, dim, v_dim;
-  float scale;
-};
-
 // One block of columns to round; arrays are [columns][rows], a row being one output of a Linear.
 struct RoundColumnsArgs {
   float* weights;         // become the errors
@@ -58,13 +51,6 @@ struct RoundColumnsArgs {
   long columns, rows;
   bool four_levels;  // +-inner and +-highest, or every integer up to highest
   float inner, highest;
-};
-
-// What one row sees: slots first..first + n_committed - 1, then the n_path slots of `path`.
-struct Visible {
-  long first, n_committed;
-  const std::int64_t* path;
-  long n_path;
 };
 
 struct Kernels {
@@ -81,18 +67,17 @@ struct Kernels {
   void (*gelu_mul)(const float* gate, const float* up, long n, float* out);
   void (*add)(const float* x, const float* y, long n, float* out);
   void (*embed)(const std::uint16_t* row, long n, float* out);
-  void (*to_half)(const float* x, long n, std::uint16_t* out);  // rounded to nearest even
   long (*argmax)(const float* x, long n);  // -1 where a NaN is among them
-  // heads head .. head + n_heads - 1 (one KV head's) of one row; scratch [attention_scratch()].
-  void (*attention)(const AttentionArgs& args, const Visible& visible, long row, long head, long n_heads, float* scratch);
+  // A head's query as the type of K wants it [query_floats()]; scratch [whole blocks of dim].
+  void (*attention_query)(const float* q, long dim, KvType type, float* out, float* scratch);
+  void (*attention_chunk)(const AttentionArgs& args, const AttentionTask& task);
+  void (*attention_join)(float* running, const float* part, long v_dim);
+  void (*attention_close)(const float* part, long v_dim, KvType type, float* out);
+  // A head's vector to the cache's bytes; scratch [whole blocks of dim].
+  void (*kv_write)(const float* x, long dim, KvType type, std::uint8_t* out, float* scratch);
   // Rows row_begin .. row_end - 1; scratch [columns][kMaxRoundedStrip].
   void (*round_columns)(const RoundColumnsArgs& args, long row_begin, long row_end, float* scratch);
 };
-
-// Floats of scratch that one call of `attention` uses.
-inline constexpr long attention_scratch(long n_heads, long n_visible, long dim) {
-  return n_heads * ((n_visible + 15) / 16 * 16 + (dim + 15) / 16 * 16) + 16;
-}
 
 extern const Kernels kKernelsGeneric;
 #if defined(__x86_64__)

@@ -3,6 +3,7 @@
 
 namespace nb = nanobind;
 
+void bind_attention(nb::module_& m);
 void bind_machine(nb::module_& m);
 void bind_ops(nb::module_& m);
 void bind_tape(nb::module_& m);
@@ -12,4 +13,5 @@ NB_MODULE(_cpu, m) {
   bind_machine(m);
   bind_ops(m);
   bind_tape(m);
+  bind_attention(m);
 }

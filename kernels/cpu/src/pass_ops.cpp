@@ -76,31 +76,4 @@ long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out) 
   return bad == out + rows ? -1 : static_cast<long>(bad - out);
 }
 
-void attention_rows(const AttentionArgs& args, long rows, long first_row, long n_committed, const std::int32_t* parents,
-                    long window) {
-  const FloatEnvironment environment;
-  const Kernels& k = kernels();
-  const long group = args.heads / args.kv_heads;
-  // heads of one KV head share its decoding, unless that leaves threads idle
-  const long wanted = rows * args.kv_heads < threads() ? 1 : kMaxHeadsPerTask;
-  const long tasks_a_kv_head = (group + wanted - 1) / wanted, tasks_a_row = args.kv_heads * tasks_a_kv_head;
-  parallel(rows * tasks_a_row, [&](long task) {
-    thread_local std::vector<std::int64_t> path;
-    thread_local std::vector<float> scratch;
-    const long row = task / tasks_a_row, kv_head = task % tasks_a_row / tasks_a_kv_head;
-    const long first_head = task % tasks_a_kv_head * wanted, n_heads = std::min(wanted, group - first_head);
-    path.clear();
-    for (long node = first_row + row; node >= 0; node = parents[node]) path.push_back(n_committed + node);
-    std::reverse(path.begin(), path.end());
-
-    const long n_path = static_cast<long>(path.size());
-    const long hidden = window == 0 ? 0 : std::max(0L, n_committed + n_path - window);
-    const long hidden_committed = std::min(hidden, n_committed), hidden_path = hidden - hidden_committed;
-    const Visible visible{hidden_committed, n_committed - hidden_committed, path.data() + hidden_path, n_path - hidden_path};
-    const long n = visible.n_committed + visible.n_path;
-    scratch.resize(static_cast<std::size_t>(attention_scratch(n_heads, n, args.dim)));
-    k.attention(args, visible, row, kv_head * group + first_head, n_heads, scratch.data());
-  });
-}
-
 }  // namespace twofold

@@ -16,9 +16,5 @@ void add_all(const float* x, const float* y, long n, float* out);
 long embed_rows(const std::uint16_t* table, long vocab, long hidden, const std::int64_t* tokens, long rows, float* out);
 // The first row with a NaN, or -1.
 long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out);
-// Rows first_row .. first_row + rows - 1 of those behind the committed text, whose parents are given from row 0 on and
-// checked by the caller. window 0: none.
-void attention_rows(const AttentionArgs& args, long rows, long first_row, long n_committed, const std::int32_t* parents,
-                    long window);
 
 }  // namespace twofold

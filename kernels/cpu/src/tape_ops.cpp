@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "attention.hpp"
 #include "pass_ops.hpp"
 
 namespace twofold {
 namespace {
 
 // Floating-point operations of a value, roughly: what divisions and exponentials weigh included.
-constexpr long kNormWork = 4, kRotateWork = 16, kFinishWork = 20, kRopeWork = 4, kActivationWork = 24;
+constexpr long kNormWork = 4, kRotateWork = 16, kFinishWork = 20, kRopeWork = 4, kActivationWork = 24, kWriteWork = 8;
 
-void check_slots(const Pass& pass, long slots) {
-  if (pass.first_slot() + pass.rows > slots) {
+void check_slots(const Pass& pass, long first_position, long slots) {
+  if (pass.n_committed < first_position || pass.first_slot() - first_position + pass.rows > slots) {
     throw std::invalid_argument(std::to_string(pass.rows) + " rows behind " + std::to_string(pass.first_slot()) +
-                                " positions do not fit " + std::to_string(slots) + " slots");
+                                " positions do not fit " + std::to_string(slots) + " slots from position " +
+                                std::to_string(first_position) + " on");
   }
 }
 
@@ -75,17 +77,24 @@ void add_rope(Tape& tape, Rows x, RopeTables tables, long heads, long dim, Rows 
   });
 }
 
-void add_kv_write(Tape& tape, Rows x, std::uint16_t* cache, long slots, long n) {
-  tape.add_check([=](const Pass& pass) { check_slots(pass, slots); });
-  tape.add_row("kv_write", n, [=](const Pass& pass, long row) {
-    pass.k->to_half(x.at(row), n, cache + (pass.first_slot() + row) * n);
+void add_kv_write(Tape& tape, Rows x, const KvTarget& to) {
+  tape.add_check([=](const Pass& pass) { check_slots(pass, *to.first_position, to.slots); });
+  tape.add_row("kv_write", kWriteWork * to.kv_heads * to.dim, [=](const Pass& pass, long row) {
+    kv_write_row(x.at(row), to.kv_heads, to.dim, to.type, pass.first_slot() + row - *to.first_position, to.data);
   });
 }
 
-void add_attention(Tape& tape, const AttentionArgs& args, long slots, long window) {
-  tape.add_check([=](const Pass& pass) { check_slots(pass, slots); });
+void add_attention(Tape& tape, const AttentionArgs& args, const std::int64_t* first_position, long slots, long window) {
+  tape.add_check([=](const Pass& pass) {
+    check_slots(pass, *first_position, slots);
+    if (*first_position > 0 && (window == 0 || pass.n_committed - *first_position + 1 < window)) {
+      throw std::invalid_argument("positions that the window shows are no longer in the cache");
+    }
+  });
   tape.add_whole("attention", [=](const Pass& pass) {
-    attention_rows(args, pass.rows, pass.first_row, pass.n_committed, pass.parents, window);
+    AttentionArgs now = args;
+    now.first_position = *first_position;
+    attention_rows(now, pass.rows, pass.first_row, pass.n_committed - now.first_position, pass.parents, window);
   });
 }
 

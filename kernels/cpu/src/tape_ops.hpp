@@ -25,8 +25,15 @@ struct RopeTables {
 void add_rope(Tape& tape, Rows x, RopeTables tables, long heads, long dim, Rows out);
 
 // fp16 [slots][n]; x's rows go to the slots behind the committed ones.
-void add_kv_write(Tape& tape, Rows x, std::uint16_t* cache, long slots, long n);
-void add_attention(Tape& tape, const AttentionArgs& args, long slots, long window);
+// K or V of a layer; slot 0 holds position *first_position.
+struct KvTarget {
+  std::uint8_t* data;
+  KvType type;
+  long slots, kv_heads, dim;
+  const std::int64_t* first_position;
+};
+void add_kv_write(Tape& tape, Rows x, const KvTarget& to);
+void add_attention(Tape& tape, const AttentionArgs& args, const std::int64_t* first_position, long slots, long window);
 void add_silu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
 void add_gelu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
 void add_add(Tape& tape, Rows x, Rows y, long n, Rows out);

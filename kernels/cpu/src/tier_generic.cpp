@@ -11,6 +11,7 @@
 namespace twofold {
 
 extern const Kernels kKernelsGeneric = {rms_norm, rotate, unrotate, quantize, product,   rope,
-                                   silu_mul, gelu_mul, add,  embed, to_half, argmax,   attention, round_columns};
+                                   silu_mul, gelu_mul, add,    embed,    argmax,   attention_query,
+                                   attention_chunk, attention_join, attention_close, kv_write, round_columns};
 
 }  // namespace twofold

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "attention.hpp"
 #include "dispatch.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
@@ -135,20 +136,29 @@ void test_hostile_activations() {
 }
 
 void test_attention() {
+  using twofold::KvType;
   struct Shape { long heads, kv_heads, dim, v_dim; };
-  for (const Shape& s : {Shape{9, 3, 64, 64}, Shape{7, 1, 80, 3}, Shape{1, 1, 1, 17}}) {
-    for (long committed : {0L, 1L, 40L}) {
-      const long rows = 6;
-      const std::int32_t parents[rows] = {-1, 0, 0, 2, -1, 3};
-      const auto size = [](long n) { return static_cast<std::size_t>(n); };
-      const std::vector<float> q = random_floats(size(rows * s.heads * s.dim));
-      const auto k = random_halves(size((committed + rows) * s.kv_heads * s.dim));
-      const auto v = random_halves(size((committed + rows) * s.kv_heads * s.v_dim));
-      for (long window : {0L, 1L, 3L, 20L}) {
-        everywhere("attention", size(rows * s.heads * s.v_dim), [&](float* out) {
-          const twofold::AttentionArgs args{q.data(), k.data(), v.data(), out, s.heads, s.kv_heads, s.dim, s.v_dim, 0.3f};
-          twofold::attention_rows(args, rows, 0, committed, parents, window);
-        });
+  const auto size = [](long n) { return static_cast<std::size_t>(n); };
+  for (const Shape& s : {Shape{9, 3, 64, 64}, Shape{7, 1, 80, 3}, Shape{1, 1, 1, 17}, Shape{40, 1, 33, 40}}) {
+    for (KvType type : {KvType::f16, KvType::q8_0, KvType::q4_0}) {
+      for (long committed : {0L, 1L, 140L}) {
+        const long rows = 6, slots = committed + rows;
+        const std::int32_t parents[rows] = {-1, 0, 0, 2, -1, 3};
+        const std::vector<float> q = random_floats(size(rows * s.heads * s.dim));
+        const std::vector<float> k = random_floats(size(slots * s.kv_heads * s.dim));
+        const std::vector<float> v = random_floats(size(slots * s.kv_heads * s.v_dim));
+        std::vector<std::uint8_t> keys(size(slots * s.kv_heads * twofold::kv_head_bytes(type, s.dim)));
+        std::vector<std::uint8_t> values(size(slots * s.kv_heads * twofold::kv_head_bytes(type, s.v_dim)));
+        twofold::kv_write_rows(k.data(), s.kv_heads * s.dim, slots, s.kv_heads, s.dim, type, 0, keys.data());
+        twofold::kv_write_rows(v.data(), s.kv_heads * s.v_dim, slots, s.kv_heads, s.v_dim, type, 0, values.data());
+        for (long window : {0L, 1L, 3L, 20L}) {
+          everywhere("attention", size(rows * s.heads * s.v_dim), [&](float* out) {
+            const twofold::AttentionArgs args{q.data(), s.heads * s.dim, {keys.data(), type, s.dim},
+                                              {values.data(), type, s.v_dim}, out, s.heads * s.v_dim, s.heads, s.kv_heads,
+                                              0.3f, 0};
+            twofold::attention_rows(args, rows, 0, committed, parents, window);
+          });
+        }
       }
     }
   }

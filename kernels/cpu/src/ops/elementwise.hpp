@@ -48,17 +48,6 @@ void embed(const std::uint16_t* row, long n, float* out) {
   for (; i < n; ++i) out[i] = half_to_float(row[i]);
 }
 
-void to_half(const float* x, long n, std::uint16_t* out) {
-  long i = 0;
-#if defined(__F16C__)
-  for (; i + 8 <= n; i += 8) {
-    const __m128i halves = _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i), halves);
-  }
-#endif
-  for (; i < n; ++i) out[i] = float_to_half(x[i]);
-}
-
 // The largest value by lanes first, then where it stands: the first place that equals it is the lowest id.
 long argmax(const float* x, long n) {
   float highest[16];
