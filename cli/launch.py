@@ -75,21 +75,18 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
         InvalidOption: a context beyond the model's.
     """
     from twofold.cli.fit_options import local_machine
-    from twofold.cli.output import err
     from twofold.planner.propose import propose
     from twofold.planner.request import KV_TYPES, QualityFloor, Request, resolve_context
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
     # Settings bound a default; only what was asked for on the command line is an error when it is too much.
-    if options.kv is None and settings.kv not in (None, "f16"):
-        err().warning(f"the setting kv = {settings.kv} is for fit; the engine of this version keeps its cache in f16")
     context = options.ctx
     if context is None and settings.ctx is not None:
         context = min(settings.ctx, spec.context_length)
     request = Request(
         context_tokens=resolve_context(context, spec.context_length, spec.name),
-        kv_type=next((kind for kind in KV_TYPES if kind == (options.kv or "f16")), None),
+        kv_type=next((kind for kind in KV_TYPES if kind == (options.kv or settings.kv or "f16")), None),
         quality=QualityFloor.parse("q4"),
         fixed_bits=checkpoint_bits,
         device="cpu",

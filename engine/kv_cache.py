@@ -118,7 +118,9 @@ class KvCache:
                 raise UnsupportedModel(f"this version has no {layer.kind} cache (layer {layer.index} of {model.name})")
         self.slots, self.length = slots, 0
         self.layers = [
-            LayerState(layer, slots if largest_pass is None else layer_tokens(layer, slots, largest_pass), k_type, v_type)
+            LayerState(
+                layer, slots if largest_pass is None else layer_tokens(layer, slots, largest_pass), k_type, v_type
+            )
             for layer in model.layers
         ]
 

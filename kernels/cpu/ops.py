@@ -191,9 +191,7 @@ def kv_write(x: F32, cache: Array, first_slot: int, kind: KvType = "f16") -> Non
     """Store the keys or values of a pass, fp32 [rows, kv_heads, D], in slots first_slot.. of the cache."""
     check(x, np.float32, (None, None, None), "x")
     check_cache(cache, x.shape[2], kind, "cache")
-    _cpu.kv_write(
-        np.ascontiguousarray(x), _contiguous(cache, "cache").view(np.uint8), first_slot, KV_TYPE[kind]
-    )
+    _cpu.kv_write(np.ascontiguousarray(x), _contiguous(cache, "cache").view(np.uint8), first_slot, KV_TYPE[kind])
 
 
 def round_columns(

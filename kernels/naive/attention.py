@@ -77,28 +77,11 @@ def attention(
         first_position: the position of slot 0, where the cache of a sliding layer has let go of earlier ones.
         out: says Dv where v_cache's blocks are padded (without it: D, or all that an fp16 v_cache has).
     """
-<<<<<<< HEAD
-    check(q, np.float32, (None, None, None), "q")
-    rows, heads, dim = q.shape
-    check(k_cache, np.float16, (None, None, dim), "k_cache")
-    capacity, kv_heads = k_cache.shape[:2]
-    check(v_cache, np.float16, (capacity, kv_heads, None), "v_cache")
-    check(parents, np.int32, (None,), "parents")
-    check_parents(parents)
-    first, misfit = len(parents) - rows, n_committed < 0 or n_committed + len(parents) > capacity
-    if first < 0 or heads % kv_heads or misfit or (window is not None and window < 1):
-        raise ValueError(
-            f"{rows} rows, {len(parents)} parents after {n_committed} positions, {heads} heads on {kv_heads}, "
-            f"window {window}: does not fit a cache of {capacity}"
-        )
-    attended = np.empty((rows, heads, v_cache.shape[2]), np.float32)
-=======
     v_dim = check_attention(q, k_cache, v_cache, n_committed, parents, window, k_type, v_type, first_position, out)
     rows, heads, _ = q.shape
     first_row = len(parents) - rows
     queries = _Queries(q, heads // k_cache.shape[1], k_type, np.float32(scale))
     attended = np.empty((rows, heads, v_dim), np.float32)
->>>>>>> b3c761c (KV cache: f16, q8_0 and q4_0, sliding windows that move, attention in chunks of positions)
     with np.errstate(all="ignore"):
         for row in range(rows):
             slots = visible_slots(n_committed, parents, first_row + row, window)
@@ -145,9 +128,7 @@ def check_attention(
             f"window {window}: does not fit a cache of {slots}"
         )
     if first_position < 0 or (first_position and (window is None or n_committed + 1 < window)):
-        raise ValueError(
-            f"a window of {window} is not in a cache of {n_committed} positions from {first_position} on"
-        )
+        raise ValueError(f"a window of {window} is not in a cache of {n_committed} positions from {first_position} on")
     return v_dim
 
 
@@ -182,7 +163,8 @@ class _Queries:
         total = np.zeros(integers.shape[:2], np.float32)
         for block in range(integers.shape[2]):
             total += integers[..., block].astype(np.float32) * scales[..., block]
-        return (total * self._unit[row]) * self._scale
+        scores: F32 = (total * self._unit[row]) * self._scale
+        return scores
 
 
 def _per_head(x: Array, group: int) -> Array:

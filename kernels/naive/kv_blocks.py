@@ -38,7 +38,7 @@ def cache_width(dim: int, kind: KvType) -> int:
 
 
 def hadamard(x: F32) -> F32:
-    """Each vector of fp32 [..., D] in blocks of the largest power of two that divides D, over its root; an involution."""
+    """Each vector of fp32 [..., D] in blocks of the largest power of two dividing D, over its root; an involution."""
     dim = x.shape[-1]
     if block_width(dim) == 1:
         return x
@@ -126,4 +126,5 @@ def _q4_0(blocks: F32) -> tuple[F16, U8]:
     half, inverse, usable = _checked_scale(largest / np.float32(-8), blocks)
     shifted = np.trunc(blocks * inverse[:, None] + np.float32(8.5))
     codes = np.where(usable[:, None], np.minimum(shifted, 15), 8).astype(np.uint8)
-    return half, codes[:, :16] | codes[:, 16:] << 4
+    packed: U8 = codes[:, :16] | codes[:, 16:] << np.uint8(4)
+    return half, packed

@@ -84,13 +84,17 @@ def test_a_source_replaced_at_the_same_path_is_noticed(
     assert refused.value.hint is not None and "--force" in refused.value.hint
 
 
-def test_the_setting_kv_is_said_not_to_be_followed(
-    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_cache_type_is_the_settings_under_the_command_lines(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TWOFOLD_KV", "q8_0")
-    launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1))
-    assert launched is not None and launched.plan.k_type == "f16"
-    assert capsys.readouterr().err.count("kv = q8_0") == 1
+    for kv, setting, expected in ((None, None, "f16"), (None, "q8_0", "q8_0"), ("q4_0", "q8_0", "q4_0")):
+        if setting is not None:
+            monkeypatch.setenv("TWOFOLD_KV", setting)
+        launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, kv=kv))
+        assert launched is not None and (launched.plan.k_type, launched.plan.v_type) == (expected, expected)
+        width = {"f16": 2 * 12, "q8_0": 34, "q4_0": 18}[expected]  # two heads of 12 in two layers
+        slots = launched.plan.context_tokens + launched.plan.draft_nodes + 1
+        assert launched.engine.memory_report()["kv_cache"] == 2 * 2 * 2 * slots * width
 
 
 def _edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:

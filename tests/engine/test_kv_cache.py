@@ -262,7 +262,7 @@ def test_an_engine_with_sliding_layers(
     for _ in range(8):
         engine.step()
     texts.append(list(engine.tokens))
-    engine.prefill(tokens[:40] + [5])  # its window has moved on
+    engine.prefill([*tokens[:40], 5])  # its window has moved on
     engine.step()
     texts.append(list(engine.tokens[:42]))
 
@@ -274,7 +274,7 @@ def test_an_engine_with_sliding_layers(
     for _ in range(8):
         whole.step()
     assert logits[0].tobytes() == logits[1].tobytes() and whole.tokens == texts[0]
-    whole.prefill(tokens[:40] + [5])
+    whole.prefill([*tokens[:40], 5])
     whole.step()
     assert whole.tokens[:42] == texts[1]
 

@@ -203,7 +203,15 @@ def test_a_cache_that_let_go_of_the_past_gives_the_same(
         found = ops.attention(q, keys[gone:], values[gone:], n - gone, TREE, 0.2, first_position=gone, **options)
         same_bits(found, expected)
         with pytest.raises(ValueError, match=r"window|outside"):
-            ops.attention(q, keys[gone + 1 :], values[gone + 1 :], n - gone - 1, TREE, 0.2, **options | {"first_position": gone + 1})
+            ops.attention(
+                q,
+                keys[gone + 1 :],
+                values[gone + 1 :],
+                n - gone - 1,
+                TREE,
+                0.2,
+                **options | {"first_position": gone + 1},
+            )
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])

@@ -209,6 +209,8 @@ def test_unknown_architectures_cannot_be_estimated(tmp_path: Path) -> None:
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}, None),
         ({"model_type": "mistral", "sliding_window": 4096, "max_position_embeddings": 4096}, None),
         ({"model_type": "mistral", "sliding_window": None}, None),
+        ({"model_type": "mistral", "sliding_window": 512, "max_position_embeddings": 4096}, None),
+        ({"model_type": "mistral", "max_position_embeddings": 8192}, None),
         ({"model_type": "qwen2", "sliding_window": 512, "use_sliding_window": False}, None),
     ],
 )
