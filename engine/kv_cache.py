@@ -123,6 +123,11 @@ class KvCache:
             )
             for layer in model.layers
         ]
+        # Those that keep less than all, by size and window: they move together, so that one of them speaks for all.
+        self._windowed: dict[tuple[int, int | None], list[LayerState]] = {}
+        for state in self.layers:
+            if state.slots < slots:
+                self._windowed.setdefault((state.slots, state.window), []).append(state)
 
     @property
     def nbytes(self) -> int:
@@ -140,11 +145,11 @@ class KvCache:
             raise ValueError(f"{rows} rows after {self.length} positions do not fit {self.slots} slots")
         if self.length == 0:
             self._forget()  # also what an interruption left
-        full = [state for state in self.layers if not state.has_room(self.length, rows)]
-        if not full:
+        kinds = [states for states in self._windowed.values() if not states[0].has_room(self.length, rows)]
+        if not kinds:
             return
         length, self.length = self.length, 0
-        for state in full:
+        for state in itertools.chain.from_iterable(kinds):
             state.move_window(length)
             if not state.has_room(length, rows):
                 self._forget()
@@ -169,7 +174,7 @@ class KvCache:
         """
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back to {length} of {self.length} positions")
-        if all(state.keeps(length) for state in self.layers):
+        if all(states[0].keeps(length) for states in self._windowed.values()):
             self.length = length
         else:
             self._forget()
@@ -179,5 +184,5 @@ class KvCache:
 
     def _forget(self) -> None:
         self.length = 0
-        for state in self.layers:
+        for state in itertools.chain.from_iterable(self._windowed.values()):
             state.origin[0] = 0
