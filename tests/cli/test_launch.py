@@ -19,6 +19,7 @@ from twofold.cli.launch_options import LaunchOptions
 from twofold.cli.quantize_job import refuse_changed_source
 from twofold.cli.repl.status import header
 from twofold.kernels.cpu import missing_reason
+from twofold.planner.kv import cache_bytes
 from twofold.profiles.errors import InvalidOption, TwofoldError
 from twofold.profiles.files import file_sha256
 from twofold.profiles.sources.model_ref import ModelRef
@@ -92,9 +93,10 @@ def test_the_cache_type_is_the_settings_under_the_command_lines(
             monkeypatch.setenv("TWOFOLD_KV", setting)
         launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, kv=kv))
         assert launched is not None and (launched.plan.k_type, launched.plan.v_type) == (expected, expected)
-        width = {"f16": 2 * 12, "q8_0": 34, "q4_0": 18}[expected]  # two heads of 12 in two layers
-        slots = launched.plan.context_tokens + launched.plan.draft_nodes + 1
-        assert launched.engine.memory_report()["kv_cache"] == 2 * 2 * 2 * slots * width
+        plan = launched.plan
+        slots, widest = plan.context_tokens + plan.draft_nodes + 1, max(plan.prefill_chunk, plan.draft_nodes + 1)
+        planned = cache_bytes(launched.spec, slots, plan.k_type, plan.v_type, largest_pass=widest).total
+        assert launched.engine.memory_report()["kv_cache"] == planned
 
 
 def _edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
