@@ -100,8 +100,10 @@ class Tokenizer:
         from twofold.engine.text.gguf_vocab import read_vocabulary
 
         vocabulary = read_vocabulary(path)
+        document = json.dumps(vocabulary.tokenizer_json)
+        vocabulary.tokenizer_json.clear()  # a large vocabulary's takes hundreds of megabytes, as does what follows
         try:
-            inner = tokenizers.Tokenizer.from_str(json.dumps(vocabulary.tokenizer_json))
+            inner = tokenizers.Tokenizer.from_str(document)
         except Exception as error:
             raise CorruptFile(f"the vocabulary of {path} cannot be used: {error}") from error
         return cls(
