@@ -1,7 +1,7 @@
 """K and V as the cache keeps them: f16, or ggml's q8_0 and q4_0 blocks of 32 values of one head's vector.
 
-A quantised vector is rotated first (a Hadamard transform over the largest power of two that divides its length), which
-spreads outliers over the block; queries are rotated alike, and what attention gives is rotated back. The last block of
+A quantised vector is rotated first (a Hadamard transform of each 32 values, or of the largest power of two that divides
+its length), which spreads outliers over the block; queries are rotated alike, and what attention gives is rotated back. The last block of
 a vector is padded with zeros. Block layouts and scale rules are ggml's (q8_0: fp16 d, 32 int8; q4_0: fp16 d, 16 bytes,
 value i in the low nibble of byte i, value 16 + i in its high one).
 """
@@ -38,11 +38,11 @@ def cache_width(dim: int, kind: KvType) -> int:
 
 
 def hadamard(x: F32) -> F32:
-    """Each vector of fp32 [..., D] in blocks of the largest power of two dividing D, over its root; an involution."""
+    """Each vector of fp32 [..., D] in blocks of 32 (or a smaller power of two that divides D), over the root."""
     dim = x.shape[-1]
     if block_width(dim) == 1:
         return x
-    return butterflies(np.ascontiguousarray(x).reshape(-1, dim)).reshape(x.shape)
+    return butterflies(np.ascontiguousarray(x).reshape(-1, dim), BLOCK).reshape(x.shape)
 
 
 def check_kind(kind: str) -> None:

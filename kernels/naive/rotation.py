@@ -47,10 +47,10 @@ def _checked(x: F32, signs: I8, mix: F32 | None) -> F32:
     return x
 
 
-def butterflies(t: F32) -> F32:
-    """Natural-order Walsh-Hadamard in each block, strides ascending, times fp32(1 / sqrt(w))."""
+def butterflies(t: F32, widest: int | None = None) -> F32:
+    """Natural-order Walsh-Hadamard in each block, strides ascending, times fp32(1 / sqrt(w)); no block over `widest`."""
     rows, dimension = t.shape
-    width = block_width(dimension)
+    width = block_width(dimension) if widest is None else min(block_width(dimension), widest)
     stride = 1
     with np.errstate(all="ignore"):
         while stride < width:

@@ -339,7 +339,7 @@ void attention_join(float* running, const float* part, long v_dim) {
 // Sums over their weights, rotated back: one head's output.
 void attention_close(const float* part, long v_dim, KvType type, float* out) {
   for (long i = 0; i < v_dim; ++i) out[i] = part[2 + i] / part[1];
-  if (type != KvType::f16) hadamard_blocks(out, v_dim, v_dim & -v_dim);
+  if (type != KvType::f16) hadamard_blocks(out, v_dim, rotated_width(v_dim));
 }
 
 #undef TWOFOLD_BY_FOURS

@@ -84,10 +84,16 @@ void write_q4_0(const float* x, std::uint8_t* out) {
   }
 }
 
+// Hadamard blocks no wider than a block of the cache: half the KL of none, and less than wider ones (docs/log.md).
+TWOFOLD_INLINE long rotated_width(long dim) {
+  const long width = dim & -dim;
+  return width < kKvBlock ? width : kKvBlock;
+}
+
 // Rotated and padded with zeros to whole blocks.
 void rotate_head(const float* x, long dim, float* out) {
   __builtin_memcpy(out, x, static_cast<unsigned long>(dim) * sizeof(float));
-  hadamard_blocks(out, dim, dim & -dim);
+  hadamard_blocks(out, dim, rotated_width(dim));
   for (long i = dim; i < kv_blocks(dim) * kKvBlock; ++i) out[i] = 0.0f;
 }
 
