@@ -6,12 +6,14 @@ namespace nb = nanobind;
 void bind_attention(nb::module_& m);
 void bind_machine(nb::module_& m);
 void bind_ops(nb::module_& m);
+void bind_pool(nb::module_& m);
 void bind_tape(nb::module_& m);
 
 NB_MODULE(_cpu, m) {
   m.doc() = "twofold's native CPU kernels and machine probes";
   bind_machine(m);
   bind_ops(m);
+  bind_pool(m);
   bind_tape(m);
   bind_attention(m);
 }
