@@ -5,6 +5,7 @@ namespace nb = nanobind;
 
 void bind_attention(nb::module_& m);
 void bind_machine(nb::module_& m);
+void bind_maps(nb::module_& m);
 void bind_ops(nb::module_& m);
 void bind_pool(nb::module_& m);
 void bind_tape(nb::module_& m);
@@ -12,6 +13,7 @@ void bind_tape(nb::module_& m);
 NB_MODULE(_cpu, m) {
   m.doc() = "twofold's native CPU kernels and machine probes";
   bind_machine(m);
+  bind_maps(m);
   bind_ops(m);
   bind_pool(m);
   bind_tape(m);
