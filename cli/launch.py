@@ -112,6 +112,7 @@ def check_runnable(spec: ModelSpec) -> None:
 
 def checkpoint_of(options: LaunchOptions) -> Path | None:
     """The model's checkpoint, made now if there is none; None after a dry run."""
+    from twofold.cli.apart import run_apart
     from twofold.cli.quantize_job import Job, default_folder, refuse_changed_source
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
     from twofold.engine.quantize.workspace import is_finished
@@ -133,7 +134,7 @@ def checkpoint_of(options: LaunchOptions) -> Path | None:
     if options.dry_run:
         job.show_costs()
         return None
-    job.run(assume_yes=options.assume_yes)
+    run_apart(lambda: job.run(assume_yes=options.assume_yes))
     return folder
 
 

@@ -45,7 +45,7 @@ def _configure(threads: int | None, isa: str | None) -> None:
     """Set the native pool and tier, which the process shares. `TWOFOLD_CPU_ISA` wins over a plan's tier.
 
     Raises:
-        InvalidOption: for a tier that this machine or build lacks.
+        InvalidOption: for a tier that this machine or build lacks, or more threads than the system starts.
     """
     from twofold.kernels.cpu import native
 
@@ -56,6 +56,10 @@ def _configure(threads: int | None, isa: str | None) -> None:
         module.isa()  # reads the variable
         if threads is not None and threads != module.threads():
             module.set_threads(threads)
+    except RuntimeError as error:
+        raise InvalidOption(
+            f"the CPU kernels cannot run as asked: {error}", found=f"{threads} threads", hint="fewer --threads"
+        ) from None
     except ValueError as error:
         forced = os.environ.get("TWOFOLD_CPU_ISA")
         raise InvalidOption(

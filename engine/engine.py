@@ -26,6 +26,7 @@ from twofold.engine.player import player_of
 from twofold.engine.rank_counts import RankCounts
 from twofold.engine.recorder import record_body, record_head
 from twofold.engine.replay import PassState, Player
+from twofold.engine.rereads import RereadWatch
 from twofold.engine.sampling import SamplingParams, choose, choose_greedily
 from twofold.engine.tape import TapeMaker
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
@@ -71,6 +72,7 @@ class Engine:
         self._trees: dict[int, DraftTree] = {}
         self.tokens: list[int] = []
         self._checkpoint = checkpoint
+        self._rereads = RereadWatch()
         self._chunk = min(plan.prefill_chunk, plan.context_tokens)
         rows = max(self._chunk, self.n_draft + 1)
         checked = plan.draft_nodes + 1  # rows of a verify pass
@@ -125,6 +127,11 @@ class Engine:
         return self.context_tokens - len(self.tokens)
 
     @property
+    def reread_steps(self) -> int:
+        """How many steps had to read weights from disk again (major page faults), because memory is short."""
+        return self._rereads.steps
+
+    @property
     def cached_tokens(self) -> int:
         """How many tokens at the start of the text are in the cache."""
         return self._cache.length
@@ -151,15 +158,19 @@ class Engine:
 
         Raises:
             ContextFull: there is no room. EngineFailed: the logits are not finite. ValueError: there is no text.
+            CorruptFile: a weight file changed while it was in use.
         """
         start = time.perf_counter()
+        self._rereads.begin()
         self._check_room()
         self._catch_up()
         draft = self._draft_tree().draft(self.tokens[-1], self.spec.vocab_size, self._guess)
         logits = self._logits(self._pass(draft.tokens, draft.parents))
+        self._checkpoint.check_intact()
         accepted = accept(draft, lambda row, emitted: self._choose(logits[row], emitted, params))
         emitted = self._commit(accepted)
         self.ranks.note(draft, accepted)
+        self._rereads.end()
         return StepResult(emitted, len(draft.tokens) - 1, len(accepted.path) - 1, time.perf_counter() - start)
 
     def truncate(self, n_tokens: int) -> None:
@@ -196,6 +207,7 @@ class Engine:
                 self._cache.commit(range(len(chunk)))
         finally:
             self._cache.roll_back(0)
+        self._checkpoint.check_intact()
         if not np.isfinite(logits).all():
             raise EngineFailed("the model's output is not finite", found="NaN or infinity", needed="finite logits")
         return logits
@@ -253,6 +265,7 @@ class Engine:
         while (done := self._cache.length) < target:
             chunk = self.tokens[done : min(done + self._chunk, target)]
             self._pass(chunk, range(-1, len(chunk) - 1))
+            self._checkpoint.check_intact()
             self._cache.commit(range(len(chunk)))
             if on_progress is not None:
                 on_progress(self._cache.length - start, target - start)

@@ -14,7 +14,7 @@ from twofold.cli.output import err
 from twofold.cli.repl.commands import Leave, as_message, run_command
 from twofold.cli.repl.reader import Reader
 from twofold.cli.repl.screen import Screen
-from twofold.cli.repl.status import PrefillProgress, answer_line
+from twofold.cli.repl.status import PrefillProgress, answer_line, warn_of_rereads
 
 if TYPE_CHECKING:
     from twofold.engine.session import Session
@@ -50,6 +50,7 @@ def answer(session: Session, text: str, screen: Screen) -> None:
         screen.end()
     if session.last is not None:
         err().line(answer_line(session.last, session.engine.plan), style="dim")
+    warn_of_rereads(session)
 
 
 def converse(session: Session, reader: Reader, screen: Screen) -> None:

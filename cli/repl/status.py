@@ -52,6 +52,22 @@ def answer_line(stats: AnswerStats, plan: Plan) -> str:
     return " · ".join(parts)
 
 
+def reread_line(session: Session) -> str:
+    """What steps that read weights from disk again mean."""
+    steps = session.engine.reread_steps
+    return (
+        f"{steps} step{'s' if steps != 1 else ''} read weights from disk again, which is slow: memory is short "
+        f"({memory_line(session.engine.plan)}); close other programs, or choose a smaller model or context"
+    )
+
+
+def warn_of_rereads(session: Session) -> None:
+    """Say once in a conversation that memory is short."""
+    if session.engine.reread_steps and not session.warned_of_rereads:
+        session.warned_of_rereads = True
+        err().warning(reread_line(session))
+
+
 def stats_lines(session: Session) -> list[str]:
     """What `/stats` shows: the last answer, the conversation, and what the engine holds."""
     engine, plan = session.engine, session.engine.plan
@@ -61,7 +77,8 @@ def stats_lines(session: Session) -> list[str]:
         lines.append(f"prompt {last.prompt_tokens} tokens, {last.reused_tokens} of them from the cache")
     lines.append(f"conversation {session.prompt_tokens} of {engine.context_tokens} tokens")
     held = ", ".join(f"{name.replace('_', ' ')} {size / MIB:.1f} MiB" for name, size in engine.memory_report().items())
-    return [*lines, f"engine: {held}"]
+    lines.append(f"engine: {held}")
+    return [*lines, reread_line(session)] if engine.reread_steps else lines
 
 
 class PrefillProgress:

@@ -1,17 +1,67 @@
-"""A safetensors file as a memory map: the header is checked at once, tensors are views that are read on first touch."""
+"""A safetensors file as a memory map: the header is checked at once, tensors are views that are read on first touch.
+
+A mapped file that becomes shorter, or whose disk fails, would end the process with SIGBUS. The native module's guard
+turns what cannot be read into zeros and remembers it, so that whoever computed from the map can say what happened
+(`Checkpoint.check_intact`); without the native module only the size is watched.
+"""
 
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.kernels.cpu import missing_reason, native
 from twofold.profiles.readers.safetensors_header import read_safetensors_header
 
 DTYPES = {"F16": np.float16, "F32": np.float32, "I8": np.int8, "U8": np.uint8}
+
+
+class Guard(Protocol):
+    """What watches a map."""
+
+    def intact(self) -> bool:
+        """Whether all that was read so far was in the file."""
+        ...
+
+
+class _SizeGuard:
+    def __init__(self, size: int, descriptor: int) -> None:
+        self._size, self._descriptor = size, os.dup(descriptor)
+
+    def intact(self) -> bool:
+        return os.fstat(self._descriptor).st_size >= self._size
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class GuardedMap(mmap.mmap):
+    """A read-only map with its guard, which goes before the memory does."""
+
+    guard: Guard
+
+
+def map_file(path: Path) -> GuardedMap:
+    """The whole file, mapped and guarded."""
+    with path.open("rb") as file:
+        mapped = GuardedMap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if missing_reason() is None and hasattr(native(), "MapGuard"):
+            mapped.guard = native().MapGuard(mapped, file.fileno())
+        else:
+            mapped.guard = _SizeGuard(len(mapped), file.fileno())
+    return mapped
+
+
+def all_intact(guards: list[Guard]) -> bool:
+    """Whether every guard is; one native call where all are native."""
+    if missing_reason() is None and hasattr(native(), "MapGuard"):
+        return bool(native().all_intact(guards))
+    return all(guard.intact() for guard in guards)
 
 
 class MappedTensors:
@@ -24,8 +74,11 @@ class MappedTensors:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.entries = read_safetensors_header(path)
-        with path.open("rb") as file:
-            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._map = map_file(path)
+
+    @property
+    def guard(self) -> Guard:
+        return self._map.guard
 
     @property
     def size_bytes(self) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.checkpoint.layout import DENSE_FILE, TensorLayout, expected_tensors, mix_name
-from twofold.engine.checkpoint.mapped import MappedTensors
+from twofold.engine.checkpoint.mapped import MappedTensors, all_intact
 from twofold.kernels.naive.rotation import needs_mix
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
@@ -68,6 +68,7 @@ class Checkpoint:
         self._groups: dict[str, LinearGroup] = {group.name: group for group in spec.groups}
         self._layout = expected_tensors(spec, config)
         self._files = self._open_files()
+        self._guards = [file.guard for file in self._files.values()]
 
     @classmethod
     def open(cls, path: str | Path) -> Checkpoint:
@@ -93,6 +94,23 @@ class Checkpoint:
                 files[layout.file] = MappedTensors(shard)
             _check_tensor(files[layout.file], name, layout, hint)
         return files
+
+    def check_intact(self) -> None:
+        """Call after computing from the weights, before the result is used.
+
+        Raises:
+            CorruptFile: a weight file became shorter, or a part of it could not be read.
+        """
+        if all_intact(self._guards):
+            return
+        hurt = next(file for file in self._files.values() if not file.guard.intact())
+        size = hurt.path.stat().st_size if hurt.path.exists() else None
+        raise CorruptFile(
+            f"{hurt.path} changed while it was in use: a part of the weights could not be read",
+            found="no such file any more" if size is None else f"{size} bytes",
+            needed=f"{hurt.size_bytes} bytes, as when it was opened",
+            hint=f"make the checkpoint again: {_again(self.path, self.config)} --force",
+        )
 
     @property
     def mapped_bytes(self) -> int:

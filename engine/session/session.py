@@ -58,6 +58,7 @@ class Session:
         history: what was said.
         params: how tokens are chosen; may be replaced between questions.
         last: the statistics of the last answer, or None.
+        warned_of_rereads: whether the person was told that weights are read from disk again.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Session:
         self.max_tokens = max_tokens
         self.stop_strings = (*template.stop_strings, *stop_strings)
         self.last: AnswerStats | None = None
+        self.warned_of_rereads = False
         self._variables = template_variables or {}
         self._raw = raw
         self._stopping = False

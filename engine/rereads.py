@@ -1,0 +1,36 @@
+"""Major page faults while decoding: weights that are read from disk again, because memory is short.
+
+Every step reads all weights, so after the first ones nothing is left to read for the first time but single rows of the
+embedding. What faults beyond that was dropped from memory since.
+"""
+
+from __future__ import annotations
+
+WARM_STEPS = 2
+"""Steps after loading that may read anything for the first time."""
+
+USUAL_FAULTS = 64
+"""In a step: rows of the embedding that no earlier text had. Rereading weights faults once in about 128 KiB."""
+
+
+def _major_faults() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+
+
+class RereadWatch:
+    """Counts the steps that reread weights; `begin` and `end` enclose a step."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._seen = 0
+        self._begin = 0
+
+    def begin(self) -> None:
+        self._begin = _major_faults()
+
+    def end(self) -> None:
+        self._seen += 1
+        if self._seen > WARM_STEPS and _major_faults() - self._begin > USUAL_FAULTS:
+            self.steps += 1
