@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def can_fork() -> bool:
-    """Whether a child would be safe and of use: no torch here yet, no other thread, and the streams are the process's."""
+    """Whether a child would be safe and of use: no torch here yet, no other thread, the streams the process's own."""
     return (
         hasattr(os, "fork")
         and "torch" not in sys.modules
@@ -58,7 +58,8 @@ def run_apart(work: Callable[[], T]) -> T:
         message = _wait(reading, child)
     finally:
         os.close(reading)
-    return _outcome(message, child)
+    result: T = _outcome(message, child)
+    return result
 
 
 def _be_the_child(work: Callable[[], T], writing: int, parent: int) -> NoReturn:
