@@ -6,6 +6,7 @@ prefix is all that an operation relies on, so an interruption anywhere leaves an
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -313,6 +314,14 @@ class Engine:
         position = len(self.tokens) + len(emitted)
         if self.on_logits is not None:
             self.on_logits(position, logits)
+        lowest = float(np.min(logits))  # choosing looks at the largest, and takes −∞ for a token that is masked
+        if not math.isfinite(lowest):
+            raise EngineFailed(
+                f"the model's output for position {position} is not finite",
+                found=repr(lowest),
+                needed="finite logits",
+                hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
+            )
         if params.greedy and params.repetition_penalty == 1:
             return choose_greedily(logits, position, self.backend.ops.argmax)
         history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()

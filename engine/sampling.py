@@ -80,16 +80,16 @@ def uniform(seed: int, position: int) -> float:
 
 
 def check_finite(logits: F32, position: int) -> None:
-    """Refuse logits that are NaN or infinite (NaN anywhere shows in the maximum).
+    """Refuse logits whose maximum is NaN or infinite (NaN anywhere shows in the maximum).
 
     Raises:
         EngineFailed: naming the position.
     """
-    highest, lowest = float(np.max(logits)), float(np.min(logits))
-    if not (math.isfinite(highest) and math.isfinite(lowest)):
+    peak = float(np.max(logits))
+    if not math.isfinite(peak):
         raise EngineFailed(
             f"the model's output for position {position} is not finite",
-            found=repr(highest if not math.isfinite(highest) else lowest),
+            found=repr(peak),
             needed="finite logits",
             hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
         )

@@ -126,5 +126,6 @@ OTHER_VARIABLES = {
     "TWOFOLD_HOME": "one folder for cache, data, state and configuration",
     "TWOFOLD_DEBUG": "1 prints tracebacks",
     "TWOFOLD_REQUIRE_NATIVE": "1 makes a missing native module an error at import",
+    "TWOFOLD_PIN": "0 leaves the threads of the CPU kernels unpinned",
     "TWOFOLD_CPU_ISA": "lowers the instruction set of the CPU kernels: generic, avx2, avx512, avx512vbmi",
 }

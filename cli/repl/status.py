@@ -37,6 +37,16 @@ def memory_line(plan: Plan) -> str:
     return f"RAM {resident:.0f} of {plan.expected_ram_mib:.0f} MiB planned"
 
 
+def resident_line() -> str:
+    """Resident memory of this process by kind; what is mapped, the weights above all, the kernel may take back."""
+    import psutil
+
+    memory = psutil.Process().memory_info()
+    mapped = getattr(memory, "shared", 0)
+    own = (memory.rss - mapped) / MIB
+    return f"resident: {memory.rss / MIB:.0f} MiB, {mapped / MIB:.0f} of it mapped files, {own:.0f} the process's own"
+
+
 def answer_line(stats: AnswerStats, plan: Plan) -> str:
     """What an answer took, all of it measured; what was not measured is left out."""
     parts = [f"{stats.tokens} token" + ("s" if stats.tokens != 1 else "")]
@@ -77,7 +87,7 @@ def stats_lines(session: Session) -> list[str]:
         lines.append(f"prompt {last.prompt_tokens} tokens, {last.reused_tokens} of them from the cache")
     lines.append(f"conversation {session.prompt_tokens} of {engine.context_tokens} tokens")
     held = ", ".join(f"{name.replace('_', ' ')} {size / MIB:.1f} MiB" for name, size in engine.memory_report().items())
-    lines.append(f"engine: {held}")
+    lines += [f"engine: {held}", resident_line()]
     return [*lines, reread_line(session)] if engine.reread_steps else lines
 
 

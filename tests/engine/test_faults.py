@@ -176,7 +176,8 @@ for done in range(1, 10001):
     engine.step(SamplingParams(seed=done))
     if done in (1000, 10000):
         sizes.append(resident())
-print(json.dumps({"steps": done, "growth_kib": sizes[1] - sizes[0], "rereads": engine.reread_steps}))
+print(json.dumps({"steps": done, "growth_kib": sizes[1] - sizes[0], "rereads": engine.reread_steps,
+                  "resident": sizes[1] << 10, "held": engine.memory_report(), "torch": "torch" in sys.modules}))
 """
 
 
@@ -190,6 +191,10 @@ def test_ten_thousand_steps_do_not_grow(make_checkpoint: Callable[..., Path], ma
     assert found["steps"] == 10000
     assert isinstance(found["growth_kib"], int) and found["growth_kib"] < 256
     assert found["rereads"] == 0
+    held = found["held"]
+    assert isinstance(held, dict) and isinstance(found["resident"], int)
+    assert found["torch"] is False
+    assert found["resident"] <= held["weights_mapped"] + held["kv_cache"] + (200 << 20)
 
 
 @native
