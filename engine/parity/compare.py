@@ -78,7 +78,7 @@ def answer(engine: Engine, prompt: Sequence[int], params: SamplingParams, n_toke
     digests: dict[int, bytes] = {}
 
     def keep(position: int, logits: NDArray[np.float32]) -> None:
-        digests[position] = hashlib.sha256(np.ascontiguousarray(logits)).digest()
+        digests[position] = hashlib.sha256(logits.tobytes()).digest()
 
     engine.reset()
     engine.on_logits = keep
