@@ -13,6 +13,7 @@ import numpy as np
 from twofold.kernels.cpu import native
 from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
 from twofold.kernels.naive.kv_blocks import KvType, check_cache
+from twofold.kernels.naive.chosen_rows import check_chosen
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.split_weights import SplitWeights
@@ -25,6 +26,7 @@ __all__ = [
     "add",
     "argmax",
     "attention",
+    "chosen_rows",
     "embed",
     "gelu_mul",
     "kv_write",
@@ -48,6 +50,14 @@ def split_linear(x: F32, weights: SplitWeights, use_residual: bool, *, out: F32 
     check(x, np.float32, (None, weights.in_features), "x")
     y = _output(out, (x.shape[0], weights.out_features))
     bound_linear(weights)(np.ascontiguousarray(x), use_residual, y)
+    return y
+
+
+def chosen_rows(x: F32, weights: SplitWeights, ids: I64, *, out: F32 | None = None) -> F32:
+    """Outputs `ids` [rows, n] of each row of x [rows, in_features], base and residual: fp32 [rows, n]."""
+    check_chosen(x, weights, ids)
+    y = _output(out, (x.shape[0], ids.shape[1]))
+    bound_linear(weights).chosen(np.ascontiguousarray(x), np.ascontiguousarray(ids), y)
     return y
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twofold.kernels.naive.argmax import argmax
 from twofold.kernels.naive.attention import attention
+from twofold.kernels.naive.chosen_rows import chosen_rows
 from twofold.kernels.naive.elementwise import add
 from twofold.kernels.naive.embedding import embed
 from twofold.kernels.naive.gelu import gelu_mul
@@ -21,6 +22,7 @@ __all__ = [
     "add",
     "argmax",
     "attention",
+    "chosen_rows",
     "embed",
     "gelu_mul",
     "kv_write",

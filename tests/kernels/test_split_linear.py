@@ -258,3 +258,42 @@ def test_wrong_shapes_are_refused(native_ops: ModuleType, make_weights: Make) ->
         replace(weights, member_rows=(40,))
     with pytest.raises(ValueError, match="levels"):
         replace(weights, levels=np.array([-128, 0, 1, 2], np.int8))
+
+
+@pytest.mark.parametrize("shape", [(576, 100), (80, 33), (1, 3), (384, 512)])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bias", [False, True])
+def test_chosen_rows_are_the_whole_products(
+    native_ops: ModuleType,
+    make_weights: Make,
+    guarded: Make,
+    same_bits: Make,
+    shape: tuple[int, int],
+    bits: int,
+    bias: bool,
+) -> None:
+    inputs, outputs = shape
+    weights = make_weights(inputs, (outputs,), bits=bits)
+    added = np.random.default_rng(2).normal(size=outputs).astype(np.float32) if bias else None
+    weights = replace(weights, output_signs=None, mix_out=(), bias=added)
+    rng = np.random.default_rng(7)
+    for rows, n in ((1, 1), (1, 32), (5, 16), (3, 0)):
+        x, ids = activations(rows, inputs), rng.integers(0, outputs, (rows, n))
+        expected = np.take_along_axis(naive.split_linear(x, weights, True), ids, axis=1)
+        same_bits(naive.chosen_rows(x, weights, ids), expected)
+        out = guarded((rows, n))
+        native_ops.chosen_rows(x, weights, ids, out=out.array)
+        same_bits(out.check(), expected)
+
+
+def test_rows_that_cannot_be_chosen(native_ops: ModuleType, make_weights: Make) -> None:
+    weights = replace(make_weights(64, (33,)), output_signs=None, mix_out=())
+    x = activations(2, 64)
+    for ops in (naive, native_ops):
+        for ids in ([[0], [33]], [[-1], [0]]):
+            with pytest.raises(ValueError, match="ids are 0 to 32"):
+                ops.chosen_rows(x, weights, np.array(ids))
+        with pytest.raises(ValueError, match="ids"):
+            ops.chosen_rows(x, weights, np.array([[1]]))
+        with pytest.raises(ValueError, match="not rotated"):
+            ops.chosen_rows(x, make_weights(64, (33,)), np.array([[1], [1]]))

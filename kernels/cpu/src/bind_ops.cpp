@@ -6,11 +6,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "bound.hpp"
+#include "chosen_rows.hpp"
 #include "dispatch.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
@@ -96,7 +98,22 @@ void bind_split_linear(nb::module_& m) {
             const nb::gil_scoped_release release;
             twofold::split_linear(w, x.data(), static_cast<long>(x.shape(0)), use_residual, out.data());
           },
-          "x"_a.noconvert(), "use_residual"_a, "out"_a.noconvert());
+          "x"_a.noconvert(), "use_residual"_a, "out"_a.noconvert())
+      .def(
+          "chosen",
+          [](const BoundSplitLinear& self, In<float, 2> x, In<std::int64_t, 2> ids, Out<float, 2> out) {
+            const twofold::SplitLinear& w = self.view;
+            need(x.shape(1) == static_cast<std::size_t>(w.in_features) && ids.shape(0) == x.shape(0) &&
+                     out.shape(0) == x.shape(0) && out.shape(1) == ids.shape(1),
+                 "x, ids or out does not fit the weights");
+            need(w.members.size() == 1 && w.output_signs == nullptr, "the outputs cannot be chosen from");
+            const std::int64_t* end = ids.data() + ids.size();
+            need(std::all_of(ids.data(), end, [&](std::int64_t id) { return id >= 0 && id < w.out_features; }), "no such output");
+            const nb::gil_scoped_release release;
+            twofold::split_linear_chosen(w, x.data(), static_cast<long>(x.shape(0)), ids.data(),
+                                         static_cast<long>(ids.shape(1)), out.data());
+          },
+          "x"_a.noconvert(), "ids"_a.noconvert(), "out"_a.noconvert());
 }
 
 void bind_rows(nb::module_& m) {
