@@ -6,6 +6,7 @@ takes long is announced by the cost sheet.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from twofold.profiles.sources import ModelRef
 
 MAX_NAME = 200
+LEAST_CONTEXT = 64
+"""Shorter ones are not worth timing passes for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +194,7 @@ def launch(options: LaunchOptions) -> Launched | None:
     plan = (
         read_plan(options.plan_path)
         if options.plan_path is not None
-        else make_plan(spec, checkpoint.config.residual_bits, options)
+        else with_draft(checkpoint, make_plan(spec, checkpoint.config.residual_bits, options))
     )
     tokenizer = Tokenizer.from_folder(path)
     engine = Engine.load(path, plan, statistics=known_statistics(checkpoint))
@@ -216,6 +219,43 @@ def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
 
     prior = measured_ranks(checkpoint.config.measured) or DEFAULT_STATISTICS
     return learned_ranks(prior, read_ranks(rank_key(checkpoint))) if get_settings().ranks else prior
+
+
+def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
+    """`plan` with the draft tree that is fastest here, by pass times measured now or at an earlier start."""
+    from twofold.planner.draft_choice import PassSeconds, choose_draft
+
+    if plan.context_tokens < LEAST_CONTEXT:
+        return plan
+    times = pass_times(checkpoint, plan)
+    choice = choose_draft(known_statistics(checkpoint), PassSeconds(times["verify"], times["draft"]))
+    return plan.model_copy(update={"draft_nodes": choice.nodes, "draft_depth": choice.depth})
+
+
+def pass_times(checkpoint: Checkpoint, plan: Plan) -> dict[str, dict[int, float]]:
+    """Seconds of the model's passes on this machine with the plan's kernels and threads."""
+    import hashlib
+
+    from twofold.cli.version import commit
+    from twofold.engine.bench.quick import VERIFY_ROWS, quick_pass_times
+    from twofold.engine.engine import Engine
+    from twofold.profiles.pass_store import read_pass_times, save_pass_times
+
+    context = min(plan.context_tokens, 256)
+    probe = {"draft_nodes": max(VERIFY_ROWS) - 1, "draft_depth": 0, "context_tokens": context}
+    probe["prefill_chunk"] = min(plan.prefill_chunk, context)
+    words = (rank_key(checkpoint), plan.threads, plan.cpu_isa, os.environ.get("TWOFOLD_CPU_ISA", ""), commit())
+    key = hashlib.sha256(repr(words).encode()).hexdigest()[:32]
+    known = read_pass_times(key)
+    if known is not None:
+        return known
+    engine = Engine.load(checkpoint.path, plan.model_copy(update=probe))
+    try:
+        times = quick_pass_times(engine)
+    finally:
+        engine.close()
+    save_pass_times(key, times)
+    return times
 
 
 @contextmanager

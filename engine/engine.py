@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from twofold.engine.accept import Accepted, accept
 from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
-from twofold.engine.draft import DraftTree
+from twofold.engine.draft import KEPT_RANKS, DraftTree
 from twofold.engine.draft_head import DraftHead
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.native_replay import NativePlayer
@@ -217,6 +217,10 @@ class Engine:
     def dry_pass(self, tokens: Sequence[int], *, use_residual: bool = True) -> F32:
         """Logits [rows, vocab_size] of a chain of `tokens` behind what is cached; nothing is committed. For timing."""
         return self._logits(self._pass(tokens, range(-1, len(tokens) - 1), use_residual))
+
+    def dry_draft(self, tokens: Sequence[int]) -> I64:
+        """Guesses behind each of `tokens`, siblings behind what is cached; nothing is committed. For timing."""
+        return self._guess(tokens, (-1,) * len(tokens), min(KEPT_RANKS, self.spec.vocab_size))
 
     def memory_report(self) -> dict[str, int]:
         """Bytes allocated per component; `weights_mapped` are the files behind the map."""

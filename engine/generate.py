@@ -49,7 +49,8 @@ class Generation(Iterator[StepResult]):
 
     Stop tokens are not among a result's tokens, but the engine's text keeps the one that stopped it (and nothing behind
     it), as chat templates expect. Stopping to iterate, or an interruption between or in steps, leaves the engine
-    consistent: its text is then the prompt and everything that was yielded.
+    consistent: its text is then the prompt and everything that was yielded (and what was about to be, where the
+    interruption came just then).
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class Generation(Iterator[StepResult]):
             length = len(engine.tokens)
             try:
                 result = self._cut(engine.step(self._params), length)
+                self._count(result, start)
             except BaseException:
                 engine.truncate(min(length, len(engine.tokens)))
                 raise
-            self._count(result, start)
             yield result
             if result.finish is not None:
                 return
