@@ -28,8 +28,8 @@ NOMINAL_HOST = HostBudget(
     cores=reasoned(8, "cores", "a desktop of eight cores"),
 )
 NO_CPU_DRAFT = (
-    "no draft is planned for the CPU from figures alone: base and residual share its memory bandwidth. chat, run and "
-    "bench time real passes at their first start and draft where that is faster"
+    "no draft on the CPU by figures alone: base and residual share its memory bandwidth; chat, run and bench time real "
+    "passes at their first start, and draft where that is faster"
 )
 
 

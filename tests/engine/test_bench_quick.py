@@ -16,7 +16,7 @@ from twofold.planner.plan import Plan
 def test_every_width_where_there_is_time(make_checkpoint: Callable[..., Path], make_plan: Callable[..., Plan]) -> None:
     engine = Engine.load(make_checkpoint(), make_plan(draft_nodes=max(VERIFY_ROWS) - 1))
     ticks = itertools.count()
-    times = quick_pass_times(engine, clock=lambda: next(ticks) * 1e-3)
+    times = quick_pass_times(engine, wall=lambda: next(ticks) * 1e-3)
     assert tuple(sorted(times["verify"])) == VERIFY_ROWS and tuple(sorted(times["draft"])) == DRAFT_ROWS
     assert all(0 < seconds < 1 for kind in times.values() for seconds in kind.values())
     assert engine.tokens == [] and engine.cached_tokens == 0 and engine.ranks.counts == ()
@@ -26,5 +26,5 @@ def test_every_width_where_there_is_time(make_checkpoint: Callable[..., Path], m
 def test_a_slow_model_is_not_waited_for(make_checkpoint: Callable[..., Path], make_plan: Callable[..., Plan]) -> None:
     engine = Engine.load(make_checkpoint(), make_plan(draft_nodes=max(VERIFY_ROWS) - 1))
     seconds = itertools.count()
-    times = quick_pass_times(engine, clock=lambda: float(next(seconds)))
+    times = quick_pass_times(engine, wall=lambda: float(next(seconds)))
     assert set(times["verify"]) == {1} and set(times["draft"]) == {1}

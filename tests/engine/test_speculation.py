@@ -188,5 +188,5 @@ def test_the_chi_square_test_can_fail() -> None:
     even = Counter(rng.integers(0, 20, 600).tolist())
     drafts_first = Counter(np.minimum(rng.integers(0, 22, 600), 19).tolist())
     good, degrees = chi_square(even, expected, 600)
-    assert degrees == 19 and quantile_999(19) == pytest.approx(43.82, abs=0.1)
+    assert degrees == 19 and quantile_999(19) == pytest.approx(43.82, rel=0.005)
     assert good < quantile_999(19) < chi_square(drafts_first, expected, 600)[0]
