@@ -12,8 +12,8 @@ import numpy as np
 
 from twofold.kernels.cpu import native
 from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
-from twofold.kernels.naive.kv_blocks import KvType, check_cache
 from twofold.kernels.naive.chosen_rows import check_chosen
+from twofold.kernels.naive.kv_blocks import KvType, check_cache
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.split_weights import SplitWeights
