@@ -23,6 +23,7 @@ from twofold.engine.replay import PassState, Player
 from twofold.engine.tape import TapeMaker
 from twofold.kernels import cpu
 from twofold.kernels.naive import ops as naive
+from twofold.kernels.naive.kv_blocks import KvType
 from twofold.planner.plan import Plan
 
 pytestmark = pytest.mark.skipif(cpu.missing_reason() is not None, reason="the native kernels are not built")
@@ -48,14 +49,16 @@ VARIANTS: dict[str, dict[str, Any]] = {
 class Both:
     """One model under the native player and under numpy's, each with buffers and a cache of its own."""
 
-    def __init__(self, folder: Path, window: int | None = None) -> None:
+    def __init__(self, folder: Path, window: int | None = None, kv_types: tuple[KvType, ...] = ()) -> None:
         checkpoint = Checkpoint.open(folder)
-        layers = tuple(replace(layer, window=window) for layer in checkpoint.spec.layers)
-        self.spec = replace(checkpoint.spec, layers=layers)
+        self.spec = checkpoint.spec
+        if window is not None:
+            layers = tuple(replace(layer, window=window, kind="sliding") for layer in self.spec.layers)
+            self.spec = replace(self.spec, layers=layers)
         weights = checkpoint.weights(), checkpoint.dense_weights()
         self.sides: list[tuple[Any, PassState, KvCache, TapeMaker, TapeMaker]] = []
         for native in (True, False):
-            cache = KvCache(self.spec, SLOTS)
+            cache = KvCache(self.spec, SLOTS, *kv_types, largest_pass=ROWS)
             state = PassState(self.spec, SLOTS, SLOTS)
             player: Any = (
                 NativePlayer(self.spec, *weights, cache, state)
@@ -74,6 +77,8 @@ class Both:
         """Hidden rows, logits, and every layer's K and V, of each side."""
         results = []
         for player, state, cache, body, head in self.sides:
+            cache.length = n_committed
+            cache.make_room(len(parents))
             state.set(tokens, parents, n_committed, use_residual)
             tape = body.tape(len(tokens))
             player.play(tape)
@@ -88,10 +93,12 @@ class Both:
         return results
 
 
-@pytest.fixture(params=[*VARIANTS, "window of 5"])
+@pytest.fixture(params=[*VARIANTS, "window of 5", "q8_0 and q4_0"])
 def both(request: pytest.FixtureRequest, make_checkpoint: Make) -> Both:
     if request.param == "window of 5":
         return Both(make_checkpoint(), window=5)
+    if request.param == "q8_0 and q4_0":
+        return Both(make_checkpoint(), kv_types=("q8_0", "q4_0"))
     return Both(make_checkpoint(**VARIANTS[request.param]))
 
 
