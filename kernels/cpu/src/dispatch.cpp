@@ -23,9 +23,9 @@ const Kernels& kernels() {
 #if defined(__x86_64__)
   switch (chosen_tier()) {
     case Tier::generic: return kKernelsGeneric;
-    case Tier::avx2: return kKernelsAvx2;
-    case Tier::avx512:
-    case Tier::avx512vbmi: return kKernelsAvx512;  // VBMI has nothing to add to these loops yet
+    case Tier::avx2: return cpu_features().avx_vnni ? kKernelsAvx2Vnni : kKernelsAvx2;
+    case Tier::avx512: return kKernelsAvx512;
+    case Tier::avx512vbmi: return kKernelsAvx512Vbmi;
   }
 #endif
   chosen_tier();  // a wrong TWOFOLD_CPU_ISA is an error here too

@@ -15,9 +15,12 @@ constexpr long kMaxRoundedStrip = 64;
 enum class Exchange : int { float32 = 0, float16 = 1, bfloat16 = 2 };
 
 // Quantised rows as a product reads them: t = 254 * q0 + q1 (two planes) or q0 (one), in int16, group by group and row by
-// row: t[(group * rows + row) * group_size], inside it quads of inputs ordered 0, 2, 1, 3.
+// row: t[(group * rows + row) * group_size], inside it quads of inputs ordered 0, 2, 1, 3; and the planes apart, in the
+// order of the inputs: q[((group * rows + row) * 2 + plane) * group_size], the second one unset where there is none.
 struct Activations {
   const std::int16_t* t;
+  const std::int8_t* q;
+  int planes;
   const std::int32_t* sums;  // of t, [groups][rows]
   const float* unit;         // what one step of t is worth, [rows]
 };
@@ -58,9 +61,9 @@ struct Kernels {
   // In place over t [dim] with scratch [dim]; mix may be null.
   void (*rotate)(const float* x, const std::int8_t* signs, const float* mix, long dim, float* t, float* scratch);
   void (*unrotate)(const float* y, const std::int8_t* signs, const float* mix, long dim, float* out, float* scratch);
-  // One row to t, sums and unit of an `Activations` of `rows` rows; pointers are that row's own first elements.
-  void (*quantize)(const float* x, long n, int planes, long rows, long group_size, std::int16_t* t, std::int32_t* sums,
-                   float* unit);
+  // One row to t, q, sums and unit of an `Activations` of `rows` rows; pointers are that row's own first elements.
+  void (*quantize)(const float* x, long n, int planes, long rows, long group_size, std::int16_t* t, std::int8_t* q,
+                   std::int32_t* sums, float* unit);
   void (*product)(const ProductArgs& args, long tile_begin, long tile_end);
   void (*rope)(const float* x, const float* cos, const float* sin, long heads, long dim, long half, float* out);
   void (*silu_mul)(const float* gate, const float* up, long n, float* out);
@@ -82,7 +85,9 @@ struct Kernels {
 extern const Kernels kKernelsGeneric;
 #if defined(__x86_64__)
 extern const Kernels kKernelsAvx2;
+extern const Kernels kKernelsAvx2Vnni;  // the avx2 tier where the machine has AVX-VNNI
 extern const Kernels kKernelsAvx512;
+extern const Kernels kKernelsAvx512Vbmi;
 #endif
 
 }  // namespace twofold

@@ -13,9 +13,9 @@ constexpr long kWorthAThread = 1 << 14;  // floating-point operations that outwe
 
 bool has_second(const SplitLinear& w, bool use_residual) { return use_residual && w.residual_planes != w.base_planes; }
 
-void quantise(const Kernels& k, const SplitLinear& w, const float* x, int planes, long row, long rows, QuantisedRows& to) {
-  k.quantize(x, w.in_features, planes, rows, w.group_size, to.t.data() + row * w.group_size, to.sums.data() + row,
-             to.unit.data() + row);
+void quantise(const Kernels& k, const SplitLinear& w, const float* x, long row, long rows, QuantisedRows& to) {
+  k.quantize(x, w.in_features, to.planes, rows, w.group_size, to.t.data() + row * w.group_size,
+             to.q.data() + 2 * row * w.group_size, to.sums.data() + row, to.unit.data() + row);
 }
 
 // Grows only: passes of alternating widths would otherwise write zeros again and again.
@@ -40,13 +40,15 @@ void over(long n, long work_each, const Body& body) {
 
 }  // namespace
 
-void QuantisedRows::resize(const SplitLinear& w, long rows) {
+void QuantisedRows::resize(const SplitLinear& w, long rows, int n_planes) {
+  planes = n_planes;
   grow(t, w.groups * rows * w.group_size);
+  grow(q, 2 * w.groups * rows * w.group_size);
   grow(sums, w.groups * rows);
   grow(unit, rows);
 }
 
-std::size_t QuantisedRows::bytes() const { return bytes_of(t) + bytes_of(sums) + bytes_of(unit); }
+std::size_t QuantisedRows::bytes() const { return bytes_of(t) + bytes_of(q) + bytes_of(sums) + bytes_of(unit); }
 
 std::size_t LinearScratch::bytes() const { return base.bytes() + residual.bytes() + bytes_of(padded); }
 
@@ -55,8 +57,8 @@ bool writes_directly(const SplitLinear& w) {
 }
 
 void prepare(const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch) {
-  scratch.base.resize(w, rows);
-  if (has_second(w, use_residual)) scratch.residual.resize(w, rows);
+  scratch.base.resize(w, rows, w.base_planes);
+  if (has_second(w, use_residual)) scratch.residual.resize(w, rows, w.residual_planes);
   if (!writes_directly(w)) grow(scratch.padded, rows * w.tiles * kTileRows);
 }
 
@@ -66,8 +68,8 @@ void rotate_and_quantise(const Kernels& k, const SplitLinear& w, const float* x,
   const long dim = w.in_features;
   buffer.resize(static_cast<std::size_t>(2 * dim));
   k.rotate(x, w.input_signs, w.mix_in, dim, buffer.data(), buffer.data() + dim);
-  quantise(k, w, buffer.data(), w.base_planes, row, rows, scratch.base);
-  if (has_second(w, use_residual)) quantise(k, w, buffer.data(), w.residual_planes, row, rows, scratch.residual);
+  quantise(k, w, buffer.data(), row, rows, scratch.base);
+  if (has_second(w, use_residual)) quantise(k, w, buffer.data(), row, rows, scratch.residual);
 }
 
 void multiply(const Kernels& k, const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch, float* out) {

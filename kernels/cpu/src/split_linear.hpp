@@ -30,12 +30,14 @@ struct SplitLinear {
 
 // Rows as the product reads them, for one number of planes.
 struct QuantisedRows {
+  int planes = 0;
   std::vector<std::int16_t> t;
+  std::vector<std::int8_t> q;
   std::vector<std::int32_t> sums;
   std::vector<float> unit;
 
-  void resize(const SplitLinear& w, long rows);
-  Activations view() const { return {t.data(), sums.data(), unit.data()}; }
+  void resize(const SplitLinear& w, long rows, int n_planes);
+  Activations view() const { return {t.data(), q.data(), planes, sums.data(), unit.data()}; }
   std::size_t bytes() const;
 };
 

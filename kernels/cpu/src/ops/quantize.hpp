@@ -1,4 +1,4 @@
-// One row to int8 planes, combined in int16: t = 254 * q0 + q1 carries both planes through one multiplication exactly.
+// One row to int8 planes, and to both combined in 16 bits: t = 254 * q0 + q1.
 #pragma once
 
 #include "vectors.hpp"
@@ -11,49 +11,86 @@ TWOFOLD_INLINE float clip127(float x) {
   return x > 127.0f ? 127.0f : x;
 }
 
-// Clipping before rounding gives what rounding before clipping does, as 127 is an integer.
-TWOFOLD_INLINE std::int32_t combined_planes(float x, float scale, bool two) {
-  const float t = x / scale;
-  const float q0 = round_even(clip127(t));
-  if (!two) return static_cast<std::int32_t>(q0);
-  const float q1 = round_even(clip127((t - q0) * 254.0f));
-  return 254 * static_cast<std::int32_t>(q0) + static_cast<std::int32_t>(q1);
+// What a row is divided by, and whether all of it is finite.
+struct RowRange {
+  float scale;
+  bool finite;
+};
+
+TWOFOLD_INLINE RowRange row_range(const float* x, long n) {
+  float highest[16] = {};
+  std::int32_t bad[16] = {};
+  for (long i = 0; i < n; i += 16) {
+    float v[16] = {};
+    __builtin_memcpy(v, x + i, static_cast<unsigned long>(n - i < 16 ? n - i : 16) * sizeof(float));
+    for (int j = 0; j < 16; ++j) {
+      const float a = __builtin_fabsf(v[j]);
+      bad[j] |= !(a <= 3.40282347e38f);  // a NaN or an infinity
+      highest[j] = a > highest[j] ? a : highest[j];
+    }
+  }
+  float most = 0.0f;
+  std::int32_t any_bad = 0;
+  for (int j = 0; j < 16; ++j) any_bad |= bad[j], most = highest[j] > most ? highest[j] : most;
+  const float scale = most / 127.0f;
+  return {scale == 0.0f ? 1.0f : scale, any_bad == 0};
 }
 
-void quantize(const float* x, long n, int planes, long rows, long group_size, std::int16_t* t, std::int32_t* sums,
-              float* unit) {
-  float highest = 0.0f;
-  int finite = 1;
-  for (long i = 0; i < n; ++i) {
-    const float a = __builtin_fabsf(x[i]);
-    finite &= a <= 3.40282347e38f;  // false for NaN
-    highest = a > highest ? a : highest;
+// Sixteen values to both planes. Clipping before rounding gives what rounding before clipping does, as 127 is an integer.
+TWOFOLD_INLINE void to_planes(const float (&v)[16], float scale, std::int32_t (&q0)[16], std::int32_t (&q1)[16]) {
+  for (int j = 0; j < 16; ++j) {
+    const float t = v[j] / scale, first = round_even(clip127(t));
+    q0[j] = static_cast<std::int32_t>(first);
+    q1[j] = static_cast<std::int32_t>(round_even(clip127((t - first) * 254.0f)));
   }
-  float scale = highest / 127.0f;
-  if (scale == 0.0f) scale = 1.0f;
-  const bool two = planes == 2;
+}
+
+TWOFOLD_INLINE void store_bytes(const std::int32_t (&q)[16], std::int8_t* out) {
+  std::int8_t bytes[16];
+  for (int j = 0; j < 16; ++j) bytes[j] = static_cast<std::int8_t>(q[j]);
+  __builtin_memcpy(out, bytes, sizeof bytes);
+}
+
+// In quads of the order 0, 2, 1, 3.
+TWOFOLD_INLINE void store_words(const std::int32_t (&q)[16], std::int16_t* out) {
+  std::int16_t words[16];
+  for (int j = 0; j < 16; ++j) words[j] = static_cast<std::int16_t>(q[j]);
+  std::uint64_t quads[4];
+  __builtin_memcpy(quads, words, sizeof words);
+  for (std::uint64_t& quad : quads) {
+    quad = (quad & 0xFFFF00000000FFFFull) | (quad & 0xFFFF0000ull) << 16 | (quad >> 16 & 0xFFFF0000ull);
+  }
+  __builtin_memcpy(out, quads, sizeof quads);
+}
+
+void quantize(const float* x, long n, int planes, long rows, long group_size, std::int16_t* t, std::int8_t* q,
+              std::int32_t* sums, float* unit) {
+  const RowRange range = row_range(x, n);
   const long padded = (n + 15) / 16 * 16;
-  for (long start = 0; start < padded; start += group_size, t += rows * group_size, sums += rows) {
+  for (long start = 0; start < padded; start += group_size) {
     const long count = padded - start < group_size ? padded - start : group_size;
-    std::int32_t sum = 0;
+    std::int32_t lane_sums[16] = {};
     for (long i = 0; i < count; i += 16) {
       float v[16] = {};
       const long left = n - start - i < 16 ? n - start - i : 16;
-      if (finite) __builtin_memcpy(v, x + start + i, static_cast<unsigned long>(left) * sizeof(float));
-      std::int32_t q[16];
-      for (int j = 0; j < 16; ++j) q[j] = combined_planes(v[j], scale, two);
-      for (int j = 0; j < 16; ++j) sum += q[j];
-      for (int j = 0; j < 16; j += 4) {
-        t[i + j] = static_cast<std::int16_t>(q[j]);
-        t[i + j + 1] = static_cast<std::int16_t>(q[j + 2]);
-        t[i + j + 2] = static_cast<std::int16_t>(q[j + 1]);
-        t[i + j + 3] = static_cast<std::int16_t>(q[j + 3]);
+      if (range.finite) __builtin_memcpy(v, x + start + i, static_cast<unsigned long>(left) * sizeof(float));
+      std::int32_t q0[16], q1[16];
+      to_planes(v, range.scale, q0, q1);
+      store_bytes(q0, q + i);
+      if (planes == 2) {
+        store_bytes(q1, q + group_size + i);
+        for (int j = 0; j < 16; ++j) q0[j] = 254 * q0[j] + q1[j];
       }
+      store_words(q0, t + i);
+      for (int j = 0; j < 16; ++j) lane_sums[j] += q0[j];
     }
+    std::int32_t sum = 0;
+    for (std::int32_t lane : lane_sums) sum += lane;
     *sums = sum;
+    t += rows * group_size, q += 2 * rows * group_size, sums += rows;
   }
-  if (!finite) scale = __builtin_nanf("");
-  *unit = two ? scale / 254.0f : scale;
+  const float scale = range.finite ? range.scale : __builtin_nanf("");
+  *unit = planes == 2 ? scale / 254.0f : scale;
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ typedef float F8 __attribute__((vector_size(32)));
 typedef float Register __attribute__((vector_size(4 * kRegisterLanes)));
 
 #define TWOFOLD_INLINE static inline __attribute__((always_inline))
+#define TWOFOLD_MEMBER __attribute__((always_inline)) inline
 
 // Vectors wider than the tier's registers are kept as several of them: the compiler spills those it has to split itself.
 struct F16v {

@@ -1,0 +1,163 @@
+// The tables of inner loops against the generic one, bit for bit, called directly: no dispatch, so that a tier which the
+// machine lacks can be compiled over emulated instructions (emulated.hpp) and tested all the same.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace {
+
+using namespace twofold;
+
+std::mt19937 random_bits(7);
+
+long below(long n) { return static_cast<long>(random_bits() % static_cast<unsigned>(n)); }
+
+template <class T>
+std::vector<T> random_values(long n) {
+  std::vector<T> values(static_cast<std::size_t>(n));
+  for (T& value : values) value = static_cast<T>(random_bits());
+  return values;
+}
+
+std::vector<float> random_floats(long n) {
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& value : values) value = normal(random_bits);
+  return values;
+}
+
+struct Case {
+  long tiles, inputs, rows, group_size;
+  int bits, base_planes, residual_planes;
+  Exchange exchange;
+  bool use_residual;
+};
+
+struct Data {
+  std::vector<std::uint8_t> base, residual;
+  std::vector<std::uint16_t> base_scales, residual_scales;
+  std::vector<float> x;
+};
+
+struct Rows {
+  std::vector<std::int16_t> t;
+  std::vector<std::int8_t> q;
+  std::vector<std::int32_t> sums;
+  std::vector<float> unit;
+  int planes;
+  Activations view() const { return {t.data(), q.data(), planes, sums.data(), unit.data()}; }
+};
+
+long groups(const Case& c) { return (c.inputs + c.group_size - 1) / c.group_size; }
+
+Rows quantised(const Kernels& k, const Case& c, const std::vector<float>& x, int planes) {
+  const std::size_t n = static_cast<std::size_t>(groups(c) * c.rows * c.group_size);
+  Rows rows{std::vector<std::int16_t>(n), std::vector<std::int8_t>(2 * n),
+            std::vector<std::int32_t>(static_cast<std::size_t>(groups(c) * c.rows)),
+            std::vector<float>(static_cast<std::size_t>(c.rows)), planes};
+  for (long row = 0; row < c.rows; ++row) {
+    k.quantize(x.data() + row * c.inputs, c.inputs, planes, c.rows, c.group_size, rows.t.data() + row * c.group_size,
+               rows.q.data() + 2 * row * c.group_size, rows.sums.data() + row, rows.unit.data() + row);
+  }
+  return rows;
+}
+
+template <class T>
+void same(const std::vector<T>& expected, const std::vector<T>& found, const char* what, const std::string& tier) {
+  if (std::memcmp(expected.data(), found.data(), expected.size() * sizeof(T)) == 0) return;
+  std::fprintf(stderr, "%s: %s differs from the generic tier\n", tier.c_str(), what);
+  std::exit(1);
+}
+
+std::vector<float> product(const Kernels& k, const Case& c, const Data& data, const Rows& base, const Rows& residual) {
+  const long stride = c.tiles * kTileRows;
+  std::vector<float> y(static_cast<std::size_t>(c.rows * stride), -1.0f);
+  ProductArgs args{};
+  args.rows = c.rows, args.blocks = (c.inputs + 15) / 16, args.groups = groups(c), args.group_size = c.group_size;
+  args.x_base = base.view(), args.x_residual = residual.view();
+  args.base = {data.base.data(), data.base_scales.data(), 2, {0, 89, 165, 254}, 127};
+  args.residual = {data.residual.data(), data.residual_scales.data(), c.bits, {}, (1 << (c.bits - 1)) - 1};
+  args.use_residual = c.use_residual, args.exchange = c.exchange;
+  args.y = y.data(), args.stride = stride;
+  k.product(args, 0, c.tiles / 2);  // a split at any tile
+  k.product(args, c.tiles / 2, c.tiles);
+  return y;
+}
+
+Data random_data(const Case& c) {
+  const long blocks = (c.inputs + 15) / 16, n_scales = c.tiles * groups(c) * 16;
+  Data data{random_values<std::uint8_t>(c.tiles * blocks * 64), random_values<std::uint8_t>(c.tiles * blocks * 32 * c.bits),
+            random_values<std::uint16_t>(n_scales), random_values<std::uint16_t>(n_scales), random_floats(c.rows * c.inputs)};
+  for (auto* scales : {&data.base_scales, &data.residual_scales}) {
+    for (auto& scale : *scales) scale = static_cast<std::uint16_t>((scale & 0x83FF) | 0x3000);
+  }
+  return data;
+}
+
+void compare(const Kernels& generic, const Kernels& tier, const std::string& name, const Case& c) {
+  const Data data = random_data(c);
+  const Rows base = quantised(generic, c, data.x, c.base_planes), residual = quantised(generic, c, data.x, c.residual_planes);
+  const Rows found = quantised(tier, c, data.x, c.base_planes);
+  same(base.t, found.t, "t of quantize", name);
+  same(base.q, found.q, "q of quantize", name);
+  same(base.sums, found.sums, "sums of quantize", name);
+  same(base.unit, found.unit, "unit of quantize", name);
+  const std::string what = "product of " + std::to_string(c.rows) + " rows, " + std::to_string(c.bits) + " bits, " +
+                           std::to_string(c.inputs) + " inputs in groups of " + std::to_string(c.group_size) + ", planes " +
+                           std::to_string(c.base_planes) + " and " + std::to_string(c.residual_planes);
+  same(product(generic, c, data, base, residual), product(tier, c, data, base, residual), what.c_str(), name);
+}
+
+void compare_rotations(const Kernels& generic, const Kernels& tier, const std::string& name) {
+  for (long dim : {1L, 2L, 8L, 12L, 48L, 64L, 80L, 576L, 1024L, 1536L, 2816L}) {
+    const long m = dim / (dim & -dim);
+    const std::vector<float> x = random_floats(dim), mix = random_floats(m * m);
+    std::vector<std::int8_t> signs(static_cast<std::size_t>(dim));
+    for (auto& sign : signs) sign = random_bits() & 1 ? 1 : -1;
+    std::vector<float> scratch(static_cast<std::size_t>(dim)), right(scratch), found(scratch);
+    const float* mixer = m > 1 ? mix.data() : nullptr;
+    generic.rotate(x.data(), signs.data(), mixer, dim, right.data(), scratch.data());
+    tier.rotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
+    same(right, found, "rotate", name);
+    generic.unrotate(x.data(), signs.data(), mixer, dim, right.data(), scratch.data());
+    tier.unrotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
+    same(right, found, "unrotate", name);
+  }
+}
+
+void compare_all(const Kernels& generic, const Kernels& tier, const std::string& name) {
+  compare_rotations(generic, tier, name);
+  for (int bits = 4; bits <= 8; ++bits) {
+    for (long rows = 1; rows <= 33; ++rows) {
+      const int planes = static_cast<int>(below(4));
+      const long group_size = 16 * (1 + below(16)), inputs = 1 + below(3 * group_size);
+      compare(generic, tier, name,
+              {1 + below(4), inputs, rows, group_size, bits, 1 + planes % 2, 1 + planes / 2, static_cast<Exchange>(below(3)),
+               rows % 5 != 0});
+    }
+    compare(generic, tier, name, {2, 576, 130, 128, bits, 2, 2, Exchange::float32, true});
+  }
+  std::printf("%s: the same bits as generic\n", name.c_str());
+}
+
+}  // namespace
+
+int main() {
+#if defined(TEST_AVX2)
+  compare_all(kKernelsGeneric, kKernelsAvx2, "avx2");
+#endif
+#if defined(TEST_AVX2VNNI)
+  compare_all(kKernelsGeneric, kKernelsAvx2Vnni, "avx2 with AVX-VNNI");
+#endif
+#if defined(TEST_AVX512)
+  compare_all(kKernelsGeneric, kKernelsAvx512, "avx512");
+#endif
+#if defined(TEST_AVX512VBMI)
+  compare_all(kKernelsGeneric, kKernelsAvx512Vbmi, "avx512vbmi");
+#endif
+}
