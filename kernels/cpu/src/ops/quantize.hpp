@@ -36,6 +36,13 @@ TWOFOLD_INLINE RowRange row_range(const float* x, long n) {
   return {scale == 0.0f ? 1.0f : scale, any_bad == 0};
 }
 
+TWOFOLD_INLINE std::int32_t combined_planes(float x, float scale, bool two) {
+  const float t = x / scale, first = round_even(clip127(t));
+  if (!two) return static_cast<std::int32_t>(first);
+  const float second = round_even(clip127((t - first) * 254.0f));
+  return 254 * static_cast<std::int32_t>(first) + static_cast<std::int32_t>(second);
+}
+
 // Sixteen values to both planes. Clipping before rounding gives what rounding before clipping does, as 127 is an integer.
 TWOFOLD_INLINE void to_planes(const float (&v)[16], float scale, std::int32_t (&q0)[16], std::int32_t (&q1)[16]) {
   for (int j = 0; j < 16; ++j) {
