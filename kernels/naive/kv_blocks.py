@@ -1,9 +1,9 @@
 """K and V as the cache keeps them: f16, or ggml's q8_0 and q4_0 blocks of 32 values of one head's vector.
 
 A quantised vector is rotated first (a Hadamard transform of each 32 values, or of the largest power of two that divides
-its length), which spreads outliers over the block; queries are rotated alike, and what attention gives is rotated back. The last block of
-a vector is padded with zeros. Block layouts and scale rules are ggml's (q8_0: fp16 d, 32 int8; q4_0: fp16 d, 16 bytes,
-value i in the low nibble of byte i, value 16 + i in its high one).
+its length), which spreads outliers over the block; queries are rotated alike, and what attention gives is rotated back.
+The last block of a vector is padded with zeros. Block layouts and scale rules are ggml's (q8_0: fp16 d, 32 int8; q4_0:
+fp16 d, 16 bytes, value i in the low nibble of byte i, value 16 + i in its high one).
 """
 
 from __future__ import annotations

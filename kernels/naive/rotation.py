@@ -48,7 +48,7 @@ def _checked(x: F32, signs: I8, mix: F32 | None) -> F32:
 
 
 def butterflies(t: F32, widest: int | None = None) -> F32:
-    """Natural-order Walsh-Hadamard in each block, strides ascending, times fp32(1 / sqrt(w)); no block over `widest`."""
+    """Natural-order Walsh-Hadamard in each block (none over `widest`), strides ascending, times fp32(1 / sqrt(w))."""
     rows, dimension = t.shape
     width = block_width(dimension) if widest is None else min(block_width(dimension), widest)
     stride = 1

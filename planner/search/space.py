@@ -122,4 +122,5 @@ class Space:
 
 def _ordered(trial: Trial, name: str, values: tuple[int, ...]) -> int:
     """One of ascending values, by index: neighbours are near each other for the sampler, whatever their distance."""
-    return values[trial.suggest_int(name, 0, len(values) - 1)]
+    index: int = trial.suggest_int(name, 0, len(values) - 1)
+    return values[index]

@@ -174,7 +174,7 @@ def _was_tried(study: Study, space: Space, point: Point) -> bool:
     wanted = space.enqueued(point)
 
     def has(trial: FrozenTrial) -> bool:
-        return trial.params == wanted or trial.system_attrs.get("fixed_params") == wanted
+        return wanted in (trial.params, trial.system_attrs.get("fixed_params"))
 
     return any(has(trial) for trial in study.get_trials(deepcopy=False))
 

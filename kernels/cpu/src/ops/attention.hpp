@@ -182,8 +182,8 @@ void score_positions(const AttentionArgs& args, const AttentionTask& task, const
       const HalfVectors keys{at, dim};
       TWOFOLD_BY_FOURS(queries.count, TWOFOLD_HALF)
     } else if (decode) {
-      const DecodedWords keys = type == KvType::q8_0 ? decode_words(Q8Vectors{at}, n, blocks, tile)
-                                                     : decode_words(Q4Vectors{at}, n, blocks, tile);
+      const DecodedWords keys = type == KvType::q8_0 ? decode_words(Q8Vectors{at}, kKeys, blocks, tile)
+                                                     : decode_words(Q4Vectors{at}, kKeys, blocks, tile);
       TWOFOLD_BY_FOURS(queries.count, TWOFOLD_CODES)
     } else if (type == KvType::q8_0) {
       const Q8Vectors keys{at};
