@@ -38,6 +38,9 @@ def fit(
     trials: Annotated[
         str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
     ] = None,
+    storage: Annotated[
+        str | None, typer.Option(metavar="URL", help="Keep and share the trials there: an Optuna storage.")
+    ] = None,
     engine: Annotated[
         str, typer.Option(help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
     ] = "twofold",
@@ -70,7 +73,7 @@ def fit(
         _rank(machine, request, output)
         return
     n_trials = build_trials(trials)
-    raise typer.Exit(_one(model, machine, request, context_given, explain, n_trials, output))
+    raise typer.Exit(_one(model, machine, request, context_given, explain, n_trials, storage, output))
 
 
 def _llama(
@@ -123,6 +126,7 @@ def _one(
     context_given: bool,
     explain: bool,
     n_trials: int,
+    storage: str | None,
     output: str,
 ) -> int:
     """One model; returns the exit code."""
@@ -133,7 +137,7 @@ def _one(
 
     ref = resolve(model)
     try:
-        report = _report(ref, machine, request, context_given, n_trials)
+        report = _report(ref, machine, request, context_given, n_trials, storage)
     except UnsupportedModel as error:
         return _cannot_estimate(model, error, output)
     if output == "json":
@@ -145,7 +149,14 @@ def _one(
     return report.exit_code
 
 
-def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_given: bool, n_trials: int) -> FitReport:
+def _report(
+    ref: ModelRef,
+    machine: MachineBudget,
+    request: Request,
+    context_given: bool,
+    n_trials: int,
+    storage: str | None,
+) -> FitReport:
     from dataclasses import replace
 
     from twofold.cli.fit_options import checkpoint_bits, gguf_flag
@@ -178,6 +189,7 @@ def _report(ref: ModelRef, machine: MachineBudget, request: Request, context_giv
             gguf_flag=gguf_flag(ref),
             gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
             n_trials=n_trials,
+            storage_url=storage,
         )
     )
 

@@ -117,6 +117,7 @@ def fit(
     gguf_flag: str | None = None,
     gguf_repo: str | None = None,
     n_trials: int = 0,
+    storage_url: str | None = None,
 ) -> FitReport:
     """Plan `spec` for `machine` and judge the plan at the requested context.
 
@@ -125,6 +126,7 @@ def fit(
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
+        storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
 
     Raises:
         InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
@@ -136,7 +138,7 @@ def fit(
     card, evaluation = choose(evaluations)
     found = None
     if n_trials > 0 and card is not None:
-        evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials)
+        evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials, storage_url)
     plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
     largest = context_figure(spec, evaluation, card, machine, request.margin_mib)

@@ -18,7 +18,7 @@ from twofold.planner.plan import KvType
 from twofold.planner.propose import NOMINAL_HOST
 from twofold.planner.request import KV_TYPES, Request
 from twofold.planner.search.space import DRAFT_NODES, PREFILL_CHUNKS, SHARE_STEPS, Point, Space
-from twofold.planner.search.study import Outcome, SearchResult, search
+from twofold.planner.search.study import Outcome, SearchResult, search, storage_from_url
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.units import MIB
 
@@ -112,7 +112,13 @@ class CardTurn:
 
 
 def search_on_card(
-    spec: ModelSpec, default: Evaluation, machine: MachineBudget, card: CardBudget, request: Request, n_trials: int
+    spec: ModelSpec,
+    default: Evaluation,
+    machine: MachineBudget,
+    card: CardBudget,
+    request: Request,
+    n_trials: int,
+    storage_url: str | None = None,
 ) -> tuple[Evaluation, SearchResult | None]:
     """A better plan than the default for one card, or the default; None where nothing can be compared.
 
@@ -126,7 +132,14 @@ def search_on_card(
     fixed = request.residual_bits or request.fixed_bits
     bits = (fixed,) if fixed else tuple(range(request.quality.min_residual_bits, 9))
     first = turn.point(default.knobs)
-    found = search(turn.space(bits, request.kv_choices()), turn, first, n_trials=n_trials)
+    found = search(
+        turn.space(bits, request.kv_choices()),
+        turn,
+        first,
+        n_trials=n_trials,
+        storage=None if storage_url is None else storage_from_url(storage_url),
+        study_name=f"twofold fit {spec.name} on {card.name}, {default.knobs.context_tokens} tokens",
+    )
     if found.best == first or not found.outcome.is_feasible:
         return default, found
     return turn.evaluation(found.best), found

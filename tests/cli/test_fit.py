@@ -155,7 +155,7 @@ def test_profile_of_another_machine(capsys: pytest.CaptureFixture[str], tmp_path
 
 
 def test_explain_prints_formulas(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*GEMMA, "--explain") == 0
+    assert run(*GEMMA, "--kv", "f16", "--explain") == 0
     shown = capsys.readouterr().out
     assert "81920 B per token × 32768 tokens (K f16, V f16)" in shown
     assert "facts of the model: shipped facts of google/gemma-4-31B-it" in shown

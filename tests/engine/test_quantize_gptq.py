@@ -131,11 +131,11 @@ def test_feedback_beats_rounding_to_nearest_on_correlated_inputs(stage: str) -> 
 
 def test_rows_do_not_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows are rounded together, each comes out as it would alone (within fp32 products)."""
-    monkeypatch.setattr("twofold.engine.quantize.gptq._ROWS_AT_ONCE", 16)
+    monkeypatch.setattr("twofold.engine.quantize.gptq.SLICE_ROWS", 16)
     x, weights = _inputs(900, 128), _weights(128, 50)
     feedback = _feedback(x)
     together = round_base(weights.clone(), feedback, GAUSSIAN, GROUP)
-    monkeypatch.setattr("twofold.engine.quantize.gptq._ROWS_AT_ONCE", 8192)
+    monkeypatch.setattr("twofold.engine.quantize.gptq.SLICE_ROWS", 8192)
     alone = round_base(weights.clone(), feedback, GAUSSIAN, GROUP)
     assert together.codes.shape == alone.codes.shape == (128, 50)
     assert float((together.codes == alone.codes).float().mean()) > 0.98

@@ -45,6 +45,7 @@ PUBLISHED = {
     "Qwen/Qwen3.5-9B": (16384, 0),
     "Qwen/Qwen3.5-4B": (16384, 0),
     "Qwen/Qwen3.5-35B-A3B": (10240, 0),
+    "google/gemma-3-270m": (2 * 3 * 1 * 256, 7.5),
     "google/gemma-4-31B-it": (40960, 800),
     "google/gemma-4-12B-it": (8192, 320),
     "google/gemma-4-26B-A4B-it": (10240, 200),
@@ -63,7 +64,7 @@ def test_every_shipped_model_at_two_contexts(shipped: Callable[[str], ModelSpec]
     for repo, (numbers, window_mib) in PUBLISHED.items():
         cache = cache_bytes(shipped(repo), context)
         assert cache.growing == numbers * 2 * context, repo
-        assert cache.sliding == window_mib << 20, repo
+        assert cache.sliding == int(window_mib * 2**20), repo
         q8 = cache_bytes(shipped(repo), context, "q8_0", "q4_0")
         assert q8.growing * 32 * 2 == numbers * context * (34 + 18), repo
 

@@ -190,10 +190,11 @@ def test_a_twin_says_whose_facts_were_used() -> None:
     assert twin.name == "google/gemma-4-31B"
 
 
-def test_only_the_llama_shape_is_runnable() -> None:
+def test_what_the_engine_has_a_graph_for_is_runnable() -> None:
     runnable = {repo for repo in shipped_ids() if shipped(repo).runnable_reason is None}
     assert runnable == {
         "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-8B", "Qwen/Qwen3-32B", "HuggingFaceTB/SmolLM2-135M",
+        "google/gemma-3-270m",
     }  # fmt: skip
     assert "DeltaNet" in str(shipped("Qwen/Qwen3.5-4B").runnable_reason)
 
