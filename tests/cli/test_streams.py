@@ -102,7 +102,7 @@ def test_a_signal_during_a_measurement_leaves_nothing(isolated_home: Path, numbe
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job's start ignores it
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # and nohup's this
         "real = p.probe\n"
-        f"def probe(**options):\n    pathlib.Path({str(started)!r}).touch()\n    return real(**options)\n"
+        f"def probe(**options):\n    pathlib.Path({str(started)!r}).touch()\n    while True: real(**options)\n"
         "p.probe = probe\nsys.argv = ['twofold', 'probe', '-o', sys.argv[1]]\nsys.exit(c.main())\n"
     )
     target = isolated_home / "out" / "p.json"
