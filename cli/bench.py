@@ -36,8 +36,14 @@ def bench(
     ] = None,
     widths: Annotated[str, typer.Option("--widths", metavar="ROWS", help="Passes to time, by rows.")] = "1,2,4,8,16",
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Time the split Linears alone, in GB/s of weights read.")
+        bool, typer.Option("--kernels", help="Time products and attention alone, against what the machine can do.")
     ] = False,
+    tiers: Annotated[
+        str | None, typer.Option("--tiers", metavar="NAMES", help="With --kernels: instruction sets, else all here.")
+    ] = None,
+    working_set_mib: Annotated[
+        int, typer.Option("--working-set-mib", help="With --kernels: weights to read; at most a tenth of free memory.")
+    ] = 1024,
     ops: Annotated[bool, typer.Option("--ops", help="Show where the time of a pass goes, by operation.")] = False,
     plan: PlanOption = None,
     residual_bits: ResidualBitsOption = None,
@@ -57,7 +63,9 @@ def bench(
     if launched is None:
         return
     if kernels:
-        bench_kernels(launched, options, output)
+        from twofold.cli.bench_kernels import bench_kernels
+
+        bench_kernels(launched, options, output, tiers, working_set_mib)
     elif ops:
         bench_operations(launched, options, output)
     else:
@@ -151,52 +159,6 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
         print_json(about | report.to_json())
         return
     show_report(report, _title(launched), provenance(about["machine"], about["commit"]))
-
-
-def bench_kernels(launched: Launched, options: BenchOptions, output: str) -> None:
-    """Time the split Linears of every shape on every instruction set of this machine.
-
-    Raises:
-        EngineUnavailable: without the native kernels. EngineFailed: results are wrong.
-    """
-    from twofold.cli.bench_facts import provenance
-    from twofold.cli.bench_view import show_kernels
-    from twofold.cli.output import print_json
-    from twofold.engine.bench.kernels import time_kernels
-    from twofold.engine.checkpoint import Checkpoint
-    from twofold.kernels.cpu import missing_reason, native
-    from twofold.probes.bandwidth import measure_ram
-    from twofold.probes.cpu import read_cpu
-    from twofold.probes.memory import read_memory
-    from twofold.profiles.errors import EngineUnavailable
-
-    if (reason := missing_reason()) is not None:
-        raise EngineUnavailable(f"there are no native kernels to time: {reason}", hint="twofold doctor")
-
-    threads = launched.plan.threads
-    with stages() as tell:
-        ram = measure_ram(read_memory(), read_cpu(), lambda what: tell(what, 0))
-        bandwidth = ram.read_gb_s_one_thread if threads == 1 else ram.read_gb_s_all_cores
-        times, check = time_kernels(
-            Checkpoint.open(launched.checkpoint_path),
-            native().available_tiers(),
-            threads,
-            options.widths,
-            options.repeats,
-            tell,
-        )
-    about = document_head(launched)
-    if output == "json":
-        print_json(
-            about
-            | {
-                "read_gb_s": bandwidth.to_json(),
-                "kernels": [one.to_json() for one in times],
-                "self_check": check.to_json(),
-            }
-        )
-        return
-    show_kernels(times, bandwidth, _title(launched), provenance(about["machine"], about["commit"]))
 
 
 def bench_operations(launched: Launched, options: BenchOptions, output: str) -> None:

@@ -9,8 +9,10 @@ from twofold.profiles.figures import Figure
 
 if TYPE_CHECKING:
     from twofold.engine.bench.kernels import KernelTime
+    from twofold.engine.bench.kv_types import AttentionTime
     from twofold.engine.bench.operations import OperationTime
     from twofold.engine.bench.report import BenchReport
+    from twofold.engine.bench.verifier import VerifierTimes
 
 
 def spread(figure: Figure, unit: float = 1.0) -> str:
@@ -80,7 +82,7 @@ def show_operations(times: list[OperationTime], title: str, line: str) -> None:
     sink.line(line)
 
 
-def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str, line: str) -> None:
+def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str) -> None:
     """GB/s of weights read, beside what this machine's memory gave in the same run."""
     limit = bandwidth.number if bandwidth.is_known else None
     rows: list[list[Any]] = []
@@ -102,4 +104,49 @@ def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str, line: s
     out().table(title, columns, rows)
     shown = f"{spread(bandwidth)} GB/s ({bandwidth.by})" if limit else f"unknown ({bandwidth.by})"
     out().line(f"memory read bandwidth: {shown}")
-    out().line(line)
+
+
+def show_verifier(times: list[VerifierTimes], about: str) -> None:
+    """Products against the roofline of the same rounds, and that roofline."""
+    rows = [
+        [
+            str(one.rows),
+            one.isa,
+            spread(one.latency_us),
+            spread(one.prepare_us),
+            spread(one.gb_s),
+            spread(one.multiply_adds_s, 1e9),
+            one.bound,
+            f"{spread(one.roofline_share, 0.01)} %",
+        ]
+        for tier in times
+        for one in tier.products
+    ]
+    columns = ["rows", "kernels", "us", "rotation (us)", "GB/s", "10⁹ MAC/s", "bound by", "of the roofline"]
+    out().table(f"verifier product: {about}", columns, rows)
+    for tier in times:
+        for peak in tier.peaks:
+            threads = "1 thread" if peak.threads == 1 else f"{peak.threads} threads"
+            out().line(f"{peak.isa}, {peak.instruction}, {threads}: {spread(peak.multiply_adds_s, 1e9)} 10⁹ MAC/s")
+        out().line(f"{tier.peaks[0].isa}: read {spread(tier.read_gb_s)} GB/s ({tier.read_gb_s.by})")
+
+
+def show_attention(times: list[AttentionTime]) -> None:
+    """Types of K and V beside each other; nothing where no layer sees the whole context."""
+    if not times:
+        return
+    rows = [
+        [
+            one.kv_type,
+            str(one.rows),
+            one.isa,
+            spread(one.latency_us),
+            f"{one.cache_bytes / 2**20:.2f}",
+            spread(one.gb_s),
+            spread(one.speed_to_f16),
+        ]
+        for one in times
+    ]
+    heads, kv_heads = times[0].heads
+    title = f"attention: {times[0].context} positions, {heads} heads over {kv_heads}"
+    out().table(title, ["K and V", "rows", "kernels", "us", "MiB", "GB/s", "speed / f16"], rows)

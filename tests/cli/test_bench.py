@@ -14,6 +14,7 @@ import pytest
 
 from twofold.cli.bench import bench_options, parse_widths
 from twofold.cli.bench_facts import provenance
+from twofold.cli.bench_kernels import chosen_tiers, set_bytes
 from twofold.cli.bench_view import spread
 from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption
@@ -93,12 +94,37 @@ def test_operations_share_a_pass(checkpoint: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
 def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Path) -> None:
-    done = _bench(checkpoint, "--kernels", "--repeats", "1", "--widths", "1", "--format", "json")
+    done = _bench(
+        checkpoint, "--kernels", "--repeats", "1", "--widths", "1", "--working-set-mib", "8", "--format", "json"
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert _is_figure(found["read_gb_s"])
     assert {one["group"] for one in found["kernels"]} >= {"self_attn.qkv", "lm_head"}
     assert all(one["gb_s"]["value"] > 0 for one in found["kernels"])
+    verifier = found["verifier"]
+    assert verifier["shape"] == [2048, 2048] and 4 << 20 < verifier["working_set_bytes"] <= 9 << 20
+    assert {one["rows"] for one in verifier["products"]} == {1, 4, 8, 16, 32}
+    for one in verifier["products"]:
+        assert all(
+            _is_figure(one[name]) and one[name]["value"] > 0 for name in ("latency_us", "roofline_share", "gb_s")
+        )
+    assert all(_is_figure(one["multiply_adds_s"]) and one["instruction"] for one in verifier["peaks"])
+    assert {(one["kv_type"], one["rows"]) for one in found["attention"]} == {
+        (kind, rows) for kind in ("f16", "q8_0", "q4_0") for rows in (1, 8)
+    }
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
+def test_tiers_are_those_named_or_forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TWOFOLD_CPU_ISA", raising=False)
+    assert chosen_tiers("generic") == ["generic"]
+    assert "generic" in chosen_tiers(None)
+    with pytest.raises(InvalidOption):
+        chosen_tiers("generic,sse9")
+    assert set_bytes(1) == 1 << 20
+    with pytest.raises(InvalidOption):
+        set_bytes(0)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,19 @@
 // Machine facts that only native code can read: CPUID, XCR0, the build's commit, memory bandwidth.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "bound.hpp"
+#include "dispatch.hpp"
 #include "machine_bandwidth.hpp"
 #include "machine_build.hpp"
 #include "machine_cpuid.hpp"
+#include "machine_peak.hpp"
 
 namespace nb = nanobind;
 
@@ -41,6 +49,42 @@ nb::dict features_dict() {
   return result;
 }
 
+nb::dict multiply_instructions() {
+  const twofold::Kernels& k = twofold::kernels();
+  nb::dict found;
+  found["pairs"] = k.pairs.instruction;
+  if (k.quads.run != nullptr) found["quads"] = k.quads.instruction;
+  return found;
+}
+
+std::tuple<double, std::int64_t, std::uint32_t> multiply_adds(const std::string& kind, long chunks, long repetitions,
+                                                              int weight, int activation) {
+  need(weight >= 0 && weight <= 255 && activation >= -128 && activation <= 127, "an operand does not fit its byte");
+  const nb::gil_scoped_release unlocked;
+  const twofold::PeakSample found = twofold::multiply_adds(kind, chunks, repetitions, weight, activation);
+  return {found.seconds, found.multiply_adds, found.checksum};
+}
+
+std::tuple<double, double> sweep_products(const std::vector<nb::object>& linears, In<float, 2> x, bool use_residual,
+                                          Out<float, 2> out) {
+  need(!linears.empty() && x.shape(0) > 0, "at least one Linear and one row");
+  std::vector<const twofold::SplitLinear*> views;
+  for (const nb::object& linear : linears) views.push_back(&nb::cast<BoundSplitLinear&>(linear).view);
+  const twofold::SplitLinear& first = *views.front();
+  for (const twofold::SplitLinear* w : views) {
+    need(w->in_features == first.in_features && w->out_features == first.out_features && w->group_size == first.group_size &&
+             w->base_planes == first.base_planes && w->residual_planes == first.residual_planes,
+         "Linears of one shape and format");
+    need(twofold::writes_directly(*w), "Linears in whole tiles that rotate no outputs and add no bias");
+  }
+  need(x.shape(1) == static_cast<std::size_t>(first.in_features), "x does not fit the Linears");
+  need(out.shape(0) == x.shape(0) && out.shape(1) == static_cast<std::size_t>(first.out_features), "out does not fit");
+  const long rows = static_cast<long>(x.shape(0));
+  const nb::gil_scoped_release unlocked;
+  const twofold::SweepSeconds found = twofold::sweep_products(views, x.data(), rows, use_residual, out.data());
+  return {found.prepare, found.products};
+}
+
 }  // namespace
 
 void bind_machine(nb::module_& m) {
@@ -60,4 +104,14 @@ void bind_machine(nb::module_& m) {
       .def_prop_ro("pinned", &ReadMeter::pinned)
       .def_prop_ro("checksum", &ReadMeter::checksum)
       .def_prop_ro("expected_checksum", &ReadMeter::expected_checksum);
+
+  m.def("multiply_instructions", &multiply_instructions,
+        "What the tier in force multiplies with: `pairs` of 16-bit integers, and `quads` of bytes where it has them.");
+  m.def("multiply_adds", &multiply_adds, nb::arg("kind"), nb::arg("chunks"), nb::arg("repetitions"), nb::arg("weight"),
+        nb::arg("activation"),
+        "Multiply-adds alone, over the pool where there are several chunks: (seconds, their number, the sum of all "
+        "products modulo 2**32).");
+  m.def("sweep_products", &sweep_products, nb::arg("linears"), nb::arg("x"), nb::arg("use_residual"), nb::arg("out"),
+        "Products alone of Linears of one shape, one after the other: seconds for rotating and quantising x once, and for "
+        "the products; `out` keeps the last one.");
 }

@@ -56,6 +56,13 @@ struct RoundColumnsArgs {
   float inner, highest;
 };
 
+// A loop of multiply-adds alone: `each` of them a repetition; returns the sum of all products modulo 2^32.
+struct MultiplyAdd {
+  const char* instruction;
+  long each;
+  std::uint32_t (*run)(long repetitions, int weight, int activation);
+};
+
 struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, long n, float* out);
   // In place over t [dim] with scratch [dim]; mix may be null.
@@ -80,6 +87,7 @@ struct Kernels {
   void (*kv_write)(const float* x, long dim, KvType type, std::uint8_t* out, float* scratch);
   // Rows row_begin .. row_end - 1; scratch [columns][kMaxRoundedStrip].
   void (*round_columns)(const RoundColumnsArgs& args, long row_begin, long row_end, float* scratch);
+  MultiplyAdd pairs, quads;  // what the product is made of: 16-bit products, and 8-bit ones (null where the tier has none)
 };
 
 extern const Kernels kKernelsGeneric;

@@ -4,6 +4,7 @@
 #include "../kernels.hpp"
 #include "attention.hpp"
 #include "elementwise.hpp"
+#include "integer_peak.hpp"
 #include "quantize.hpp"
 #include "rms_norm.hpp"
 #include "rotate.hpp"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr Kernels kTable = {
     rms_norm,        rotate,         unrotate,        quantize, product,      rope, silu_mul, gelu_mul, add, embed, argmax,
-    attention_query, attention_chunk, attention_join, attention_close, kv_write, round_columns};
+    attention_query, attention_chunk, attention_join, attention_close, kv_write, round_columns, kPairs,   kQuads};
 
 }  // namespace
 }  // namespace twofold
