@@ -164,7 +164,10 @@ def _like(first: SplitWeights, parts: dict[str, NDArray[Any]]) -> SplitWeights:
         residual_planes=first.residual_planes,
         exchange_dtype=first.exchange_dtype,
         input_signs=first.input_signs,
-        **parts,
+        base_codes=parts["base_codes"],
+        base_scales=parts["base_scales"],
+        residual_codes=parts["residual_codes"],
+        residual_scales=parts["residual_scales"],
     )
 
 
