@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from twofold.planner.llama_run import LlamaRun
 
 ENGINES = ("twofold", "llama.cpp")
-DEFAULT_CONTEXT = 8192
 
 
 def needs_llama(engine: str, *options: str | None) -> bool:
@@ -56,7 +55,7 @@ def llama_run(ctx: str | None, kv: str | None, draft_mtp: str | None, slots: str
     """
     from twofold.cli.launch_options import parse_context
     from twofold.planner.llama_run import LlamaRun
-    from twofold.planner.request import KV_TYPES
+    from twofold.planner.request import DEFAULT_CONTEXT, KV_TYPES
 
     kind = next((one for one in KV_TYPES if one == (kv or "f16")), None)
     if kind is None:

@@ -43,6 +43,18 @@ class DeviceVerdict:
         by = f"needed at most + margin of {self.margin_mib:g} MiB − free"
         return reasoned(round(upper, 2), "MiB", by, low=round(likely, 2), high=round(upper, 2))
 
+    def to_json(self) -> dict[str, object]:
+        """One entry of `devices` in the documents of `fit`."""
+        return {
+            "device": self.device,
+            "name": self.name,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "free_mib": self.free_mib.to_json() if self.free_mib else None,
+            "margin_mib": self.margin_mib,
+            "shortfall_mib": self.shortfall_mib.to_json() if self.shortfall_mib else None,
+        }
+
 
 def worst(verdicts: list[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: SEVERITY[verdict]) if verdicts else "unknown"

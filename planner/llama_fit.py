@@ -27,6 +27,7 @@ from twofold.planner.observed import (
     stated_weights_mib,
 )
 from twofold.planner.report import EXIT_CODES, SCHEMA_VERSION
+from twofold.planner.request import DEFAULT_MARGIN_MIB
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -101,7 +102,7 @@ class LlamaFit:
                 "command": self.command,
             },
             "memory": {"vram": self.device.memory.to_json(), "ram": {}},
-            "devices": [_device_json(device) for device in (self.device, *self.others)],
+            "devices": [device.to_json() for device in (self.device, *self.others)],
             "speed": {"decode_tok_s": self.tok_s.to_json()},
             "shortfall_mib": shortfall.to_json(),
             "nearest": [_near_json(one) for one in self.nearest],
@@ -110,18 +111,6 @@ class LlamaFit:
             "machine": self.machine.to_json(),
             "notes": list(self.notes),
         }
-
-
-def _device_json(device: DeviceVerdict) -> dict[str, object]:
-    return {
-        "device": device.device,
-        "name": device.name,
-        "verdict": device.verdict,
-        "reason": device.reason,
-        "free_mib": device.free_mib.to_json() if device.free_mib else None,
-        "margin_mib": device.margin_mib,
-        "shortfall_mib": device.shortfall_mib.to_json() if device.shortfall_mib else None,
-    }
 
 
 def _near_json(one: NearRun) -> dict[str, object]:
@@ -288,7 +277,7 @@ def fit_llama(
 
     def judged(card: CardBudget, one: LlamaRun) -> tuple[DeviceVerdict, Calibration | None]:
         memory, found = memory_of(spec, file, one, observations, card.name)
-        margin = margin_mib if margin_mib is not None else OBSERVED_MARGIN_MIB if found else 512.0
+        margin = margin_mib if margin_mib is not None else OBSERVED_MARGIN_MIB if found else DEFAULT_MARGIN_MIB
         return judge(memory, card.name, card.free_mib, margin, card_problem(card)), found
 
     answers = [(card, *judged(card, run)) for card in machine.cards]

@@ -100,18 +100,7 @@ class FitReport:
             "quality": quality_class(self.plan),
             "plan": self.plan.model_dump(mode="json"),
             "memory": self._memory_json(),
-            "devices": [
-                {
-                    "device": device.device,
-                    "name": device.name,
-                    "verdict": device.verdict,
-                    "reason": device.reason,
-                    "free_mib": device.free_mib.to_json() if device.free_mib else None,
-                    "margin_mib": device.margin_mib,
-                    "shortfall_mib": device.shortfall_mib.to_json() if device.shortfall_mib else None,
-                }
-                for device in self.evaluation.devices
-            ],
+            "devices": [device.to_json() for device in self.evaluation.devices],
             "other_cards": [{"name": name, "verdict": found.verdict} for name, found in self.others],
             "speed": self.evaluation.speed.to_json(),
             "shortfall_mib": self.shortfall_mib.to_json(),
