@@ -42,29 +42,36 @@ def _codec(member: LinearSpec, layer: LayerSpec, n_layers: int, quant: Quant) ->
 
 @dataclass(frozen=True, slots=True)
 class LlamaWeights:
-    """Bytes on the card when all layers are, and bytes that stay on the host (the embedding)."""
+    """Bytes on the card when all layers are, and bytes that stay on the host (the embedding).
+
+    `idle` is the part of the card's that a token does not read: the experts that it does not use.
+    """
 
     card: int
     host: int
     per_layer: tuple[int, ...]
+    idle: int = 0
 
 
 def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
     """Weight bytes of a GGUF of `spec` at `quant`, from block sizes."""
     per_layer = []
+    idle = 0
     for layer in spec.layers:
         total = 2 * codecs.dense_bytes(spec, layer)  # F32 in a GGUF
         for group in layer.groups:
             for member in group.members:
                 codec = _codec(member, layer, spec.n_layers, quant)
-                total += codecs.gguf_bytes(member.out_features, member.in_features, codec) * member.copies
+                one = codecs.gguf_bytes(member.out_features, member.in_features, codec)
+                total += one * member.copies
+                idle += round(one * member.copies * (1 - member.share_read(1)))
         per_layer.append(total)
     top = "Q6_K" if quant == "Q4_K_M" else quant
     head = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, top)
     table = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, "Q4_K" if quant == "Q4_K_M" else quant)
     embedding = head if spec.tie_embeddings else table
     embedding += spec.extra_embedding_weights * embedding // max(1, spec.vocab_size * spec.hidden_size)
-    return LlamaWeights(sum(per_layer) + head + codecs.norm_bytes(spec), embedding, tuple(per_layer))
+    return LlamaWeights(sum(per_layer) + head + codecs.norm_bytes(spec), embedding, tuple(per_layer), idle)
 
 
 def _buffers(spec: ModelSpec, context_tokens: int, kv_type: KvType) -> int:
@@ -121,7 +128,7 @@ def model_flag(spec: ModelSpec, quant: str, repo: str | None) -> str:
     return f"-hf {repo}:{quant}" if repo else f"-m {name}-{quant}.gguf"
 
 
-def _speed(card_bytes: int, host_bytes: int, card: CardBudget | None, host: HostBudget | None) -> Figure:
+def _speed(card_bytes: float, host_bytes: float, card: CardBudget | None, host: HostBudget | None) -> Figure:
     seconds = [0.0, 0.0, 0.0]
     for n_bytes, figure, efficiency, what in (
         (card_bytes, card.bandwidth_gb_s if card else None, _EFFICIENCY, "the card's bandwidth"),
@@ -136,7 +143,7 @@ def _speed(card_bytes: int, host_bytes: int, card: CardBudget | None, host: Host
     return reasoned(
         round(1 / likely, 2),
         "tok/s",
-        "weights and cache / bandwidth, no draft",
+        "weights that a token reads / bandwidth, no draft",
         low=round(1 / slow, 2),
         high=round(1 / fast, 2),
     )
@@ -177,7 +184,7 @@ def alternative(
     if card is None or not card.free_mib.is_known or card.unified:
         everything = weights.card + weights.host + buffers
         ram = reasoned(round(everything / MIB, 1), "MiB", f"{quant} blocks + {kv_type} cache, on the CPU")
-        speed = _speed(0, weights.card, None, host)
+        speed = _speed(0, weights.card - weights.idle, None, host)
         command = _command(flag, context_tokens, kv_type, 0 if card is None else None)
         in_ram = _fits_ram(ram, host, margin_mib)
         note = "on the CPU" if in_ram is not False else "on the CPU: more than the free RAM"
@@ -195,7 +202,8 @@ def alternative(
     ram = reasoned(
         round((weights.host + spilled) / MIB, 1), "MiB", "embedding" + (" and layers off the card" if spilled else "")
     )
-    speed = _speed(weights.card - min(spilled, weights.card), spilled, card, host)
+    read = 1 - weights.idle / max(1, weights.card)
+    speed = _speed((weights.card - min(spilled, weights.card)) * read, spilled * read, card, host)
     note = "wholly in VRAM" if fits else f"{layers} of {spec.n_layers} layers in VRAM, the rest from RAM"
     command = _command(flag, context_tokens, kv_type, 99 if fits else layers)
     in_ram = _fits_ram(ram, host, margin_mib)
@@ -248,5 +256,6 @@ def as_it_is(
     on_host = int(file_bytes * share)
     on_card = file_bytes if spec.tie_embeddings else file_bytes - on_host
     per_layer = (on_card // max(1, spec.n_layers),) * spec.n_layers
-    weights = LlamaWeights(on_card, on_host, per_layer)
+    idle = int(on_card * (1 - spec.n_used_weights / max(1, sum(m.n_weights for g in spec.groups for m in g.members))))
+    weights = LlamaWeights(on_card, on_host, per_layer, idle)
     return alternative(spec, "as it is", weights, 0.02, context_tokens, kv_type, card, host, margin_mib, flag)

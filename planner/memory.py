@@ -169,10 +169,10 @@ def _cache_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
 
 @per_spec
 def _widest(spec: ModelSpec) -> tuple[int, int]:
-    """Most inputs and most outputs of a fused Linear, the head aside."""
+    """Most inputs and most outputs of a row in a fused Linear, the head aside."""
     groups = [group for group in spec.groups if group is not spec.head]
     widest_in = max((group.in_features for group in groups), default=spec.hidden_size)
-    return widest_in, max((group.out_features for group in groups), default=spec.hidden_size)
+    return widest_in, max((group.out_features * group.used_copies for group in groups), default=spec.hidden_size)
 
 
 def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
@@ -247,7 +247,7 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
 @per_spec
 def _exchange_widths(spec: ModelSpec) -> dict[str, int]:
     """Bytes that a row of each fused Linear sends between card and host: int8 planes down, fp32 sums up."""
-    return {group.name: group.in_features * 2 + group.out_features * 4 for group in spec.groups}
+    return {group.name: group.used_copies * (group.in_features * 2 + group.out_features * 4) for group in spec.groups}
 
 
 def host_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:

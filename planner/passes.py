@@ -18,7 +18,10 @@ from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class LinearWork:
-    """One shape of fused Linear: bytes of base and residual, weights, width in and out, where the residual is."""
+    """One shape of fused Linear: bytes of base and residual, weights, width in and out, where the residual is.
+
+    Of experts the bytes and weights are those of all; a pass reads those that its rows are expected to choose.
+    """
 
     base: int
     residual: int
@@ -26,6 +29,8 @@ class LinearWork:
     in_features: int
     out_features: int
     in_ram: bool
+    copies: int = 1
+    used_copies: int = 1
 
     @classmethod
     def of(cls, group: LinearGroup, bits: int, in_ram: bool) -> LinearWork:
@@ -36,15 +41,26 @@ class LinearWork:
             group.in_features,
             group.out_features,
             in_ram,
+            group.members[0].copies,
+            group.used_copies,
         )
+
+    def share(self, rows: int) -> float:
+        """The share of its bytes that a pass of `rows` rows reads."""
+        return 1.0 - float((1.0 - self.used_copies / self.copies) ** rows)
+
+    @property
+    def used_weights(self) -> float:
+        """Weights that one row is multiplied with."""
+        return self.weights * self.used_copies / self.copies
 
     def host_seconds(self, rows: int, rate: Rates) -> float | None:
         """The CPU's part: the residual from RAM once or its arithmetic, whichever is longer, and the transfer."""
         if rate.ram_bytes_s is None or rate.link_bytes_s is None:
             return None
-        compute = self.weights * (PLANES // 2) * rows / rate.cpu_macs_s
-        link = rows * (2 * self.in_features + 4 * self.out_features) / rate.link_bytes_s
-        return max(self.residual / rate.ram_bytes_s, compute) + link
+        compute = self.used_weights * (PLANES // 2) * rows / rate.cpu_macs_s
+        link = rows * self.used_copies * (2 * self.in_features + 4 * self.out_features) / rate.link_bytes_s
+        return max(self.residual * self.share(rows) / rate.ram_bytes_s, compute) + link
 
 
 @per_spec
@@ -58,17 +74,14 @@ def _shapes(spec: ModelSpec, bits: int) -> list[tuple[frozenset[str], LinearWork
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the passes of one set of knobs read. All experts count, so times of such models are upper bounds."""
+    """What the passes of one set of knobs read. `used_weights` are those that one row is multiplied with."""
 
     knobs: Knobs
     n_layers: int
     linears: tuple[tuple[LinearWork, int], ...]
     kv_fresh: int
     kv_full: int
-    base: int
-    host_residual: int
-    everything: int
-    weights: int
+    used_weights: float
     head_residual: int
 
     @classmethod
@@ -88,43 +101,49 @@ class Work:
             linears=linears,
             kv_fresh=fresh.total,
             kv_full=full.total,
-            base=sum(one.base * n for one, n in linears),
-            host_residual=sum(one.residual * n for one, n in linears if one.in_ram),
-            everything=sum((one.base + one.residual) * n for one, n in linears),
-            weights=sum(one.weights * n for one, n in linears),
+            used_weights=sum(one.used_weights * n for one, n in linears),
             head_residual=LinearWork.of(spec.head, knobs.residual_bits, False).residual,
         )
 
-    def _cpu_pass(self, n_bytes: int, planes: int, rows: int, rate: Rates) -> float | None:
+    def base_read(self, rows: int) -> float:
+        """Bytes of the base that a pass of `rows` rows reads."""
+        return sum(one.base * one.share(rows) * n for one, n in self.linears)
+
+    def residual_read(self, rows: int, *, in_ram_only: bool = False) -> float:
+        """Bytes of residuals that a pass of `rows` rows reads, wherever they are or in RAM only."""
+        return sum(one.residual * one.share(rows) * n for one, n in self.linears if one.in_ram or not in_ram_only)
+
+    def _cpu_pass(self, n_bytes: float, planes: int, rows: int, rate: Rates) -> float | None:
         if rate.cpu_bytes_s is None:
             return None
-        compute = self.weights * planes * rows / rate.cpu_macs_s
+        compute = self.used_weights * planes * rows / rate.cpu_macs_s
         return max(n_bytes / rate.cpu_bytes_s, compute) + self.n_layers * rate.layer_s
 
     def draft_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
         """One draft level: the base alone (on the CPU the head is whole), and the cache."""
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.base + self.head_residual + kv_bytes, PLANES // 2, 1, rate)
+            return self._cpu_pass(self.base_read(1) + self.head_residual + kv_bytes, PLANES // 2, 1, rate)
         if rate.gpu_bytes_s is None:
             return None
-        return (self.base + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s
+        return (self.base_read(1) + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s
 
     def verify_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
         """One verify pass over all rows of the tree."""
         rows = self.knobs.rows
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.everything + kv_bytes, PLANES, rows, rate)
+            return self._cpu_pass(self.base_read(rows) + self.residual_read(rows) + kv_bytes, PLANES, rows, rate)
         if rate.gpu_bytes_s is None:
             return None
         total = kv_bytes / rate.gpu_bytes_s + self.n_layers * rate.layer_s
         for one, n in self.linears:
+            share = one.share(rows)
             if not one.in_ram:
-                total += n * (one.base + one.residual) / rate.gpu_bytes_s
+                total += n * (one.base + one.residual) * share / rate.gpu_bytes_s
                 continue
             host = one.host_seconds(rows, rate)
             if host is None:
                 return None
-            total += n * (max(one.base / rate.gpu_bytes_s, host) + rate.handoff_s)
+            total += n * (max(one.base * share / rate.gpu_bytes_s, host) + rate.handoff_s)
         return total
 
     def host_seconds(self, rate: Rates) -> float | None:
@@ -146,14 +165,16 @@ class Work:
 
     def prefill_seconds(self, tokens: int, rate: Rates) -> float | None:
         """Until the first token after a prompt of `tokens`: bytes moved or arithmetic, whichever is longer."""
+        rows = min(tokens, self.knobs.prefill_chunk)
         passes = -(-tokens // self.knobs.prefill_chunk)
         overhead = passes * self.n_layers * rate.layer_s
         if self.knobs.device == "cpu":
             if rate.cpu_bytes_s is None:
                 return None
-            compute = tokens * self.weights * PLANES / rate.cpu_macs_s
-            return max(passes * self.everything / rate.cpu_bytes_s, compute) + overhead
+            compute = tokens * self.used_weights * PLANES / rate.cpu_macs_s
+            read = self.base_read(rows) + self.residual_read(rows)
+            return max(passes * read / rate.cpu_bytes_s, compute) + overhead
         if rate.prefill_flops is None or rate.link_bytes_s is None:
             return None
-        streaming = passes * self.host_residual / rate.link_bytes_s
-        return max(streaming, 2 * self.weights * tokens / rate.prefill_flops) + overhead
+        streaming = passes * self.residual_read(rows, in_ram_only=True) / rate.link_bytes_s
+        return max(streaming, 2 * self.used_weights * tokens / rate.prefill_flops) + overhead

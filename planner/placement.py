@@ -20,8 +20,8 @@ _ROWS = 17
 
 
 def _saved_per_byte(group: LinearGroup, n_bytes: int) -> float:
-    link = _ROWS * (2 * group.in_features + 4 * group.out_features) / _LINK_BYTES_PER_S
-    return (n_bytes / _RAM_BYTES_PER_S + link + _HANDOFF_S) / n_bytes
+    link = _ROWS * group.used_copies * (2 * group.in_features + 4 * group.out_features) / _LINK_BYTES_PER_S
+    return (n_bytes * group.share_read(_ROWS) / _RAM_BYTES_PER_S + link + _HANDOFF_S) / n_bytes
 
 
 @per_spec

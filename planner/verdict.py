@@ -74,6 +74,19 @@ def _knows_host(machine: MachineBudget) -> bool:
     return host is not None and host.available_mib.is_known and host.ram_read_gb_s.is_known
 
 
+def _expert_notes(spec: ModelSpec) -> list[str]:
+    """How experts were counted: memory holds all of them, a pass reads those that its tokens choose."""
+    experts = [group.members[0] for group in spec.groups if group.members[0].copies > 1]
+    if not experts:
+        return []
+    if experts[0].used_copies is None:
+        return ["times count every expert as read, so real ones are shorter; memory holds all experts"]
+    used = spec.n_used_weights / 1e9
+    first = experts[0]
+    note = f"memory holds all {first.copies} experts of a layer; a token uses {first.used_copies} of them ({used:.1f} "
+    return [note + "billion weights with the rest), and a pass reads those that its tokens choose, each for itself"]
+
+
 def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation: Evaluation) -> tuple[str, ...]:
     notes = list(machine.notes)
     if request.quality.note:
@@ -90,8 +103,7 @@ def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation
         notes.append(
             "the draft's shape was chosen for a host of 8 cores with AVX-512 and 50 GB/s; state yours for another"
         )
-    if any(member.copies > 1 for group in spec.groups for member in group.members):
-        notes.append("times count every expert as read, so real ones are shorter; memory holds all experts")
+    notes.extend(_expert_notes(spec))
     if spec.draft_head_weights:
         notes.append("the model's own draft head is not used and not counted")
     if spec.unverified:

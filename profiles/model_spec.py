@@ -15,17 +15,30 @@ LayerKind = Literal["growing", "sliding", "shared", "latent", "recurrent"]
 
 @dataclass(frozen=True, slots=True)
 class LinearSpec:
-    """One Linear, y = W x (+ bias), W of shape [out_features, in_features]. `copies` > 1 for experts."""
+    """One Linear, y = W x (+ bias), W of shape [out_features, in_features].
+
+    `copies` > 1 for experts, of which a token uses `used_copies` (None: all, or not known).
+    """
 
     name: str
     in_features: int
     out_features: int
     bias: bool = False
     copies: int = 1
+    used_copies: int | None = None
 
     @property
     def n_weights(self) -> int:
         return self.in_features * self.out_features * self.copies
+
+    def share_read(self, rows: int) -> float:
+        """The share of the copies that a pass of `rows` tokens is expected to use, each token choosing for itself.
+
+        Tokens that follow each other choose alike, so this is rather too much than too little.
+        """
+        if self.used_copies is None or self.used_copies >= self.copies:
+            return 1.0
+        return 1.0 - float((1.0 - self.used_copies / self.copies) ** rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,16 @@ class LinearGroup:
     @property
     def out_features(self) -> int:
         return sum(member.out_features for member in self.members)
+
+    @property
+    def used_copies(self) -> int:
+        """How many of its copies a token goes through: 1 without experts, all of them where it is not known."""
+        first = self.members[0]
+        return first.copies if first.used_copies is None else first.used_copies
+
+    def share_read(self, rows: int) -> float:
+        """`LinearSpec.share_read`: members of a group have the same copies."""
+        return self.members[0].share_read(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +152,12 @@ class ModelSpec:
     def groups(self) -> tuple[LinearGroup, ...]:
         """All split Linears in execution order, the head last."""
         return (*(group for layer in self.layers for group in layer.groups), self.head)
+
+    @property
+    def n_used_weights(self) -> int:
+        """Decoder and head weights that one token is multiplied with: of experts only those that it uses."""
+        members = (member for group in self.groups for member in group.members)
+        return sum(round(member.n_weights * member.share_read(1)) for member in members)
 
     @property
     def n_decoder_weights(self) -> int:

@@ -50,6 +50,15 @@ class Fields:
             raise self.damaged(key, f"a whole number from {low} to {high}")
         return value
 
+    def used_experts(self, n_experts: int, *keys: str) -> int | None:
+        """How many of `n_experts` a token uses, under the first of `keys` that is there; None where none is.
+
+        Raises:
+            CorruptFile: not a number of experts.
+        """
+        key = next((key for key in keys if self.has(key)), None)
+        return None if key is None else self.integer(key, high=n_experts)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A finite positive number."""
         value = self.values.get(key)

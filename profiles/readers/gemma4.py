@@ -111,7 +111,9 @@ def _experts(fields: Fields, layer: str, hidden: int) -> tuple[tuple[LinearGroup
     n = fields.integer("num_experts", high=MAX_EXPERTS)
     inner = fields.integer("moe_intermediate_size")
     router = hidden * n + hidden + n
-    return mlp_groups(f"{layer}.experts", hidden=hidden, inner=inner, copies=n), router + 3 * hidden
+    used = fields.used_experts(n, "top_k_experts", "num_experts_per_tok")
+    experts = mlp_groups(f"{layer}.experts", hidden=hidden, inner=inner, copies=n, used_copies=used)
+    return experts, router + 3 * hidden
 
 
 def _per_layer_input(

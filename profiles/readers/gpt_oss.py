@@ -57,6 +57,7 @@ def _layer(fields: Fields, index: int, kind: str, hidden: int) -> LayerSpec:
                 hidden=hidden,
                 inner=fields.integer("intermediate_size"),
                 copies=n_experts,
+                used_copies=fields.used_experts(n_experts, "num_experts_per_tok", "experts_per_token"),
                 bias=True,
             ),
         ),

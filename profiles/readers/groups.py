@@ -34,16 +34,16 @@ def attention_groups(
 
 
 def mlp_groups(
-    mlp: str, *, hidden: int, inner: int, copies: int = 1, bias: bool = False
+    mlp: str, *, hidden: int, inner: int, copies: int = 1, used_copies: int | None = None, bias: bool = False
 ) -> tuple[LinearGroup, LinearGroup]:
-    """`gate_up` and `down` of one gated MLP, or of `copies` experts of it."""
+    """`gate_up` and `down` of one gated MLP, or of `copies` experts of it, `used_copies` for a token."""
     return (
         group(
             f"{mlp}.gate_up",
-            LinearSpec(f"{mlp}.gate_proj", hidden, inner, bias, copies),
-            LinearSpec(f"{mlp}.up_proj", hidden, inner, bias, copies),
+            LinearSpec(f"{mlp}.gate_proj", hidden, inner, bias, copies, used_copies),
+            LinearSpec(f"{mlp}.up_proj", hidden, inner, bias, copies, used_copies),
         ),
-        group(f"{mlp}.down", LinearSpec(f"{mlp}.down_proj", inner, hidden, bias, copies)),
+        group(f"{mlp}.down", LinearSpec(f"{mlp}.down_proj", inner, hidden, bias, copies, used_copies)),
     )
 
 

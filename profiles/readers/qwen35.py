@@ -107,7 +107,13 @@ def _mlp(fields: Fields, name: str, hidden: int, is_moe: bool) -> tuple[tuple[Li
     if not is_moe:
         return mlp_groups(name, hidden=hidden, inner=fields.integer("intermediate_size")), 0
     n = fields.integer("num_experts", high=MAX_EXPERTS)
-    experts = mlp_groups(f"{name}.experts", hidden=hidden, inner=fields.integer("moe_intermediate_size"), copies=n)
+    experts = mlp_groups(
+        f"{name}.experts",
+        hidden=hidden,
+        inner=fields.integer("moe_intermediate_size"),
+        copies=n,
+        used_copies=fields.used_experts(n, "num_experts_per_tok"),
+    )
     shared = fields.integer("shared_expert_intermediate_size", 0, low=0)
     if shared == 0:
         return experts, hidden * n
