@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twofold.cli.format_option import FormatOption
-from twofold.cli.model_options import PlanOption, ResidualBitsOption, ThreadsOption, YesOption
+from twofold.cli.model_options import ModelOptions
+from twofold.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 
 
+@grouped
 def bench(
+    opening: ModelOptions,
     model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file, checkpoint or alias.")],
     tokens: Annotated[
         int | None, typer.Option("--tokens", help="Length of each answer (tg): 32, or 128 with --full.")
@@ -45,17 +48,11 @@ def bench(
         int, typer.Option("--working-set-mib", help="With --kernels: weights to read; at most a tenth of free memory.")
     ] = 1024,
     ops: Annotated[bool, typer.Option("--ops", help="Show where the time of a pass goes, by operation.")] = False,
-    plan: PlanOption = None,
-    residual_bits: ResidualBitsOption = None,
-    threads: ThreadsOption = None,
-    yes: YesOption = False,
     output: FormatOption = "human",
 ) -> None:
     """Time prompts (pp), answers (tg) and passes, on real chat text; checks the results first."""
-    from twofold.cli.launch_options import LaunchOptions
-
     options = bench_options(tokens, prompt_tokens, parse_widths(widths), repeats, full=full)
-    wanted = LaunchOptions(model=model, residual_bits=residual_bits, threads=threads, plan_path=plan, assume_yes=yes)
+    wanted = opening.of(model)
 
     from twofold.cli.launch import launch
 
@@ -142,7 +139,7 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
     kernels = launched.engine.backend.name
 
     def load(plan: Plan) -> Engine:
-        return Engine.load(launched.checkpoint_path, plan, kernels=kernels)
+        return Engine.of(launched.engine.checkpoint, plan, kernels=kernels)
 
     with stages() as tell:
         report = run_bench(
@@ -173,16 +170,15 @@ def bench_operations(launched: Launched, options: BenchOptions, output: str) -> 
     from twofold.engine.bench.operations import time_operations
     from twofold.engine.bench.prompts import bench_texts
     from twofold.engine.bench.self_check import check_kernels
-    from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.engine import Engine
 
     widest = max(options.widths)
     text = bench_texts(launched.tokenizer, launched.template, options.prompt_tokens + widest)["prose"].long
     wide = launched.plan.model_copy(update={"draft_nodes": widest - 1, "draft_depth": 0})
-    engine = Engine.load(launched.checkpoint_path, wide, kernels=launched.engine.backend.name)
+    engine = Engine.of(launched.engine.checkpoint, wide, kernels=launched.engine.backend.name)
     with stages() as tell:
         tell("checking the kernels", 0)
-        check = check_kernels(Checkpoint.open(launched.checkpoint_path), engine.backend.ops, text)
+        check = check_kernels(launched.engine.checkpoint, engine.backend.ops, text)
         times = time_operations(engine, text, options.widths, options.repeats, lambda share: tell("passes", share))
     about = document_head(launched)
     if output == "json":

@@ -32,7 +32,6 @@ def bench_kernels(
     from twofold.cli.output import out, print_json
     from twofold.engine.bench.kernels import time_kernels
     from twofold.engine.bench.verifier import ROWS, working_set
-    from twofold.engine.checkpoint import Checkpoint
     from twofold.kernels.cpu import missing_reason
     from twofold.probes.bandwidth import measure_ram
     from twofold.probes.cpu import read_cpu
@@ -43,7 +42,7 @@ def bench_kernels(
         raise EngineUnavailable(f"there are no native kernels to time: {reason}", hint="twofold doctor")
 
     names, threads, total = chosen_tiers(tiers), launched.plan.threads, set_bytes(working_set_mib)
-    checkpoint = Checkpoint.open(launched.checkpoint_path)
+    checkpoint = launched.engine.checkpoint
     with stages() as tell:
         ram = measure_ram(read_memory(), read_cpu(), lambda what: tell(what, 0))
         bandwidth = ram.read_gb_s_one_thread if threads == 1 else ram.read_gb_s_all_cores

@@ -6,71 +6,28 @@ from typing import Annotated
 
 import typer
 
-from twofold.cli.model_options import (
-    CalibrationOption,
-    CtxOption,
-    DryRunOption,
-    KvOption,
-    MaxTokensOption,
-    MinPOption,
-    PlanOption,
-    RepeatOption,
-    ResidualBitsOption,
-    SeedOption,
-    StopOption,
-    SystemOption,
-    TempOption,
-    ThreadsOption,
-    TopKOption,
-    TopPOption,
-    YesOption,
-)
+from twofold.cli.model_options import AnswerOptions, ModelOptions, SamplingOptions
+from twofold.cli.option_groups import grouped
 from twofold.profiles.preferences import DEFAULT_MODEL
 
 
+@grouped
 def chat(
+    opening: ModelOptions,
+    sampling: SamplingOptions,
+    answering: AnswerOptions,
     model: Annotated[
         str | None, typer.Argument(help=f"Hub id, folder, .gguf file or alias. Without: {DEFAULT_MODEL}, or as set.")
     ] = None,
-    plan: PlanOption = None,
-    ctx: CtxOption = None,
-    residual_bits: ResidualBitsOption = None,
-    kv: KvOption = None,
-    threads: ThreadsOption = None,
-    calibration: CalibrationOption = None,
-    system: SystemOption = None,
-    temp: TempOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    min_p: MinPOption = None,
-    repeat_penalty: RepeatOption = None,
-    seed: SeedOption = None,
-    max_tokens: MaxTokensOption = None,
-    stop: StopOption = None,
     no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history of what you type.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Raw text as it comes, no Markdown.")] = False,
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Chat with a model. The first start fetches and quantises it; piped lines are answered one by one."""
-    from twofold.cli.launch_options import LaunchOptions, parse_context
-    from twofold.cli.model_options import SamplingOptions
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
     model = model or settings.default_model
-    options = LaunchOptions(
-        model=model,
-        ctx=parse_context(ctx),
-        residual_bits=residual_bits,
-        kv=kv,
-        threads=threads,
-        plan_path=plan,
-        assume_yes=yes,
-        dry_run=dry_run,
-        calibration=calibration,
-    )
-    sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
+    options = opening.of(model)
 
     from twofold.cli.launch import keeping_ranks, launch, open_session
 
@@ -83,7 +40,7 @@ def chat(
     from twofold.cli.repl.screen import make_screen
     from twofold.cli.repl.status import header
 
-    session = open_session(launched, sampling, system=system, max_tokens=max_tokens, stop=stop)
+    session = open_session(launched, sampling, answering)
     err().line(header(launched.plan), style="bold")
     reader = make_reader(keep_history=settings.history and not no_history)
     if reader.is_interactive:

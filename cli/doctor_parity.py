@@ -71,7 +71,7 @@ def run_parity(launched: Launched, *, full: bool) -> tuple[int, int, list[Compar
     kernels = launched.engine.backend.name
 
     def load(plan: Plan) -> Engine:
-        return Engine.load(launched.checkpoint_path, plan, kernels=kernels)
+        return Engine.of(launched.engine.checkpoint, plan, kernels=kernels)
 
     with err().progress() as bar:
         task = bar.add_task("answers", total=1)

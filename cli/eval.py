@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from twofold.cli.format_option import FormatOption
-from twofold.cli.model_options import CalibrationOption, ResidualBitsOption, ThreadsOption, YesOption
+from twofold.cli.model_options import CheckpointOptions
+from twofold.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from twofold.cli.launch import Launched
+    from twofold.cli.launch_options import LaunchOptions
+    from twofold.engine.evaluate.cache import CacheReport
     from twofold.engine.evaluate.report import EvalReport, EvalText
     from twofold.engine.weights import WeightSource
 
 MAX_DEPTHS = 16
+SCHEMA_VERSION = 1
 
 
+@grouped
 def eval(
+    opening: CheckpointOptions,
     model: Annotated[str, typer.Argument(help="Checkpoint folder, Hub id, folder, .gguf file or alias.")],
-    residual_bits: ResidualBitsOption = None,
     quantize_seed: Annotated[int, typer.Option("--seed", help="Seed of the quantiser.")] = 0,
-    calibration: CalibrationOption = None,
     source: Annotated[
         str | None, typer.Option("--source", metavar="MODEL", help="The source weights, where they are elsewhere now.")
     ] = None,
@@ -31,33 +35,50 @@ def eval(
     ] = None,
     text_tokens: Annotated[int, typer.Option(min=256, help="How much of --text to use.")] = 8192,
     depths: Annotated[int, typer.Option(min=1, max=MAX_DEPTHS, help="Draft depths with the verifier's exact KV.")] = 4,
-    threads: ThreadsOption = None,
-    yes: YesOption = False,
     output: FormatOption = "human",
 ) -> None:
-    """Measure KL and top-1 mismatch against the source weights, and the draft's recall, on text never calibrated on."""
-    from twofold.cli.launch import launch
-    from twofold.cli.launch_options import LaunchOptions
+    """Measure KL and top-1 mismatch against the source weights, and the draft's recall, on text never calibrated on.
 
-    launched = launch(
-        LaunchOptions(
-            model=model,
-            residual_bits=residual_bits,
-            seed=quantize_seed,
-            calibration=calibration,
-            threads=threads,
-            kv="f16",
-            assume_yes=yes,
-        )
-    )
+    With --kv, --kv-k or --kv-v: what that cache costs, by the engine with it against the engine with f16.
+    """
+    from twofold.cli.launch import launch
+
+    options = _launch_options(opening, model, quantize_seed)
+    launched = launch(options)
     assert launched is not None
     texts, text_id = _texts(launched, text, text_tokens)
+    if options.kv_types() != ("f16", "f16"):
+        cost = _measure_cache(launched, texts, text_id)
+        _keep(launched.checkpoint_path, {_CACHES: {f"{cost.k_type}/{cost.v_type}": cost.to_json()}})
+        _show_cache(launched, cost, output)
+        return
     from twofold.engine.weights import open_weights
 
     with open_weights(_source_path(launched, model, source)) as weights:
         report = _measure(launched, weights, texts, text_id, depths)
-    _keep(launched.checkpoint_path, report)
+    _keep(launched.checkpoint_path, report.to_json())
     _show(report, output)
+
+
+_CACHES = "kv_caches"
+"""Where a checkpoint keeps what caches cost, by the types of K and V."""
+
+
+def _launch_options(opening: CheckpointOptions, model: str, quantize_seed: int) -> LaunchOptions:
+    from twofold.cli.launch_options import LaunchOptions
+
+    unless = None if opening.kv else "f16"  # a side that is not asked for, whatever the settings say
+    return LaunchOptions(
+        model=model,
+        residual_bits=opening.residual_bits,
+        kv=opening.kv,
+        kv_k=opening.kv_k or unless,
+        kv_v=opening.kv_v or unless,
+        threads=opening.threads,
+        assume_yes=opening.yes,
+        seed=quantize_seed,
+        calibration=opening.calibration,
+    )
 
 
 def _texts(launched: Launched, text: Path | None, n_tokens: int) -> tuple[list[EvalText], str]:
@@ -105,7 +126,6 @@ def _source_path(launched: Launched, model: str, source: str | None) -> Path:
 
 def _measure(launched: Launched, weights: WeightSource, texts: list[EvalText], text_id: str, depths: int) -> EvalReport:
     from twofold.cli.output import err
-    from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.evaluate.report import evaluate
 
     with err().progress() as bar:
@@ -117,7 +137,7 @@ def _measure(launched: Launched, weights: WeightSource, texts: list[EvalText], t
         return evaluate(
             launched.spec,
             weights,
-            Checkpoint.open(launched.checkpoint_path),
+            launched.engine.checkpoint,
             launched.engine,
             texts,
             text_id=text_id,
@@ -129,15 +149,66 @@ def _measure(launched: Launched, weights: WeightSource, texts: list[EvalText], t
 _STAGES = {"layers": "layers of every version", "texts": "texts through the engine"}
 
 
-def _keep(path: Path, report: EvalReport) -> None:
-    """Leave the figures in the checkpoint: they are what the planner and `models ls` read."""
+def _measure_cache(launched: Launched, texts: list[EvalText], text_id: str) -> CacheReport:
+    from twofold.cli.output import err
+    from twofold.engine.engine import Engine
+    from twofold.engine.evaluate.cache import compare_caches
+
+    plan = launched.plan.model_copy(update={"k_type": "f16", "v_type": "f16"})
+    exact = Engine.of(launched.engine.checkpoint, plan, kernels=launched.engine.backend.name)
+    with err().progress() as bar:
+        task = bar.add_task("texts through both engines", total=len(texts))
+        return compare_caches(
+            exact,
+            launched.engine,
+            (launched.plan.k_type, launched.plan.v_type),
+            texts,
+            text_id,
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _keep(path: Path, found: dict[str, Any]) -> None:
+    """Leave the figures in the checkpoint: they are what the planner and `models ls` read.
+
+    What caches cost is kept beside the rest, whichever was measured last.
+    """
     from twofold.cli.output import err
     from twofold.engine.checkpoint.writer import update_measured
+    from twofold.profiles.readers.local import read_json_object
 
+    before = read_json_object(path / "config.json")["quantization_config"].get("measured") or {}
+    caches = before.get(_CACHES, {}) | found.get(_CACHES, {})
+    whole = before | found if _CACHES in found else found
     try:
-        update_measured(path, report.to_json())
+        update_measured(path, whole | ({_CACHES: caches} if caches else {}))
     except OSError as error:
         err().warning(f"the figures are not kept in the checkpoint: {error}")
+
+
+def _show_cache(launched: Launched, cost: CacheReport, output: str) -> None:
+    from twofold.cli.output import out, print_json
+
+    if output == "json":
+        print_json({"schema_version": SCHEMA_VERSION, "model": launched.plan.model, "cache": cost.to_json()})
+        return
+    low, high = cost.kl_interval
+    out().table(
+        f"{launched.plan.model}: K as {cost.k_type}, V as {cost.v_type}, {cost.tokens} held-out tokens ({cost.text})",
+        ["against", "KL (nats)", "95 % of texts", "top-1 mismatch"],
+        [
+            [
+                "an f16 cache",
+                f"{cost.kl.number:.6f}",
+                f"{low:.6f} to {high:.6f}",
+                f"{100 * cost.top1_mismatch.number:.2f} %",
+            ]
+        ],
+    )
+    out().line(
+        "measured here: the engine's logits with this cache against its own with f16, weights and text the same; texts "
+        f"of at most {cost.longest} tokens, a longer context may cost more"
+    )
 
 
 def _show(report: EvalReport, output: str) -> None:

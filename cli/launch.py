@@ -7,7 +7,7 @@ takes long is announced by the cost sheet.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from twofold.cli.launch_options import LaunchOptions
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 if TYPE_CHECKING:
-    from twofold.cli.model_options import SamplingOptions
+    from twofold.cli.model_options import AnswerOptions, SamplingOptions
     from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.engine import Engine
     from twofold.engine.session import Session
@@ -79,7 +79,7 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
     """
     from twofold.cli.fit_options import local_machine
     from twofold.planner.propose import propose
-    from twofold.planner.request import KV_TYPES, QualityFloor, Request, resolve_context
+    from twofold.planner.request import QualityFloor, Request, resolve_context
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
@@ -87,9 +87,11 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
     context = options.ctx
     if context is None and settings.ctx is not None:
         context = min(settings.ctx, spec.context_length)
+    k_type, v_type = options.kv_types(settings.kv)
     request = Request(
         context_tokens=resolve_context(context, spec.context_length, spec.name),
-        kv_type=next((kind for kind in KV_TYPES if kind == (options.kv or settings.kv or "f16")), None),
+        kv_type=k_type,
+        v_type=v_type,
         quality=QualityFloor.parse("q4"),
         fixed_bits=checkpoint_bits,
         device="cpu",
@@ -113,8 +115,8 @@ def check_runnable(spec: ModelSpec) -> None:
         raise EngineUnavailable(f"the native module is missing: {reason}", hint=HOW_TO_BUILD)
 
 
-def checkpoint_of(options: LaunchOptions) -> Path | None:
-    """The model's checkpoint, made now if there is none; None after a dry run."""
+def checkpoint_of(options: LaunchOptions, plan: Plan | None = None) -> Path | None:
+    """The model's checkpoint (of `plan`'s width, if there is one), made now if it is missing; None after a dry run."""
     from twofold.cli.apart import run_apart
     from twofold.cli.quantize_job import Job, default_folder, refuse_changed_source
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
@@ -126,7 +128,6 @@ def checkpoint_of(options: LaunchOptions) -> Path | None:
     check_runnable(spec)
     if ref.kind == "checkpoint":
         return fetch_checkpoint(ref)
-    plan = read_plan(options.plan_path) if options.plan_path is not None else None
     bits = plan.residual_bits if plan is not None else options.residual_bits or DEFAULT_RESIDUAL_BITS
     quantize_options = QuantizeOptions(residual_bits=bits, seed=options.seed)
     folder = default_folder(ref, quantize_options)
@@ -183,21 +184,17 @@ def launch(options: LaunchOptions) -> Launched | None:
     from twofold.engine.engine import Engine
     from twofold.engine.text import ChatTemplate, Tokenizer
 
-    if options.plan_path is not None:
-        read_plan(options.plan_path)
-    path = checkpoint_of(options)
+    plan = read_plan(options.plan_path) if options.plan_path is not None else None
+    path = checkpoint_of(options, plan)
     if path is None:
         return None
     checkpoint = Checkpoint.open(path)
     _check_width(options, checkpoint.config.residual_bits)
     spec = _called_as_its_source(checkpoint)
-    plan = (
-        read_plan(options.plan_path)
-        if options.plan_path is not None
-        else with_draft(checkpoint, make_plan(spec, checkpoint.config.residual_bits, options))
-    )
+    if plan is None:
+        plan = with_draft(checkpoint, make_plan(spec, checkpoint.config.residual_bits, options))
     tokenizer = Tokenizer.from_folder(path)
-    engine = Engine.load(path, plan, statistics=known_statistics(checkpoint))
+    engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
     template = ChatTemplate.from_tokenizer(tokenizer)
     return Launched(engine, tokenizer, template, plan, spec, path, rank_key(checkpoint))
 
@@ -249,7 +246,7 @@ def pass_times(checkpoint: Checkpoint, plan: Plan) -> dict[str, dict[int, float]
     known = read_pass_times(key)
     if known is not None:
         return known
-    engine = Engine.load(checkpoint.path, plan.model_copy(update=probe))
+    engine = Engine.of(checkpoint, plan.model_copy(update=probe))
     try:
         times = quick_pass_times(engine)
     finally:
@@ -273,13 +270,7 @@ def keeping_ranks(launched: Launched) -> Iterator[None]:
 
 
 def open_session(
-    launched: Launched,
-    sampling: SamplingOptions,
-    *,
-    system: str | None,
-    max_tokens: int | None,
-    stop: Sequence[str] | None,
-    raw: bool = False,
+    launched: Launched, sampling: SamplingOptions, answering: AnswerOptions, *, raw: bool = False
 ) -> Session:
     """A conversation with the model, the model's own sampling defaults under the person's options."""
     from twofold.cli.output import err
@@ -292,8 +283,8 @@ def open_session(
         launched.tokenizer,
         launched.template,
         sampling.params(launched.tokenizer),
-        system=system,
-        max_tokens=max_tokens,
-        stop_strings=stop or (),
+        system=answering.system,
+        max_tokens=answering.max_tokens,
+        stop_strings=answering.stop or (),
         raw=raw,
     )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.preferences import DEFAULT_MODEL, KV_TYPES, BadValue, tokens
+
+if TYPE_CHECKING:
+    from twofold.planner.plan import KvType
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,8 @@ class LaunchOptions:
 
     Attributes:
         ctx: tokens of context.
-        kv: cache type for K and V (`f16`, `q8_0`, `q4_0`).
-        plan_path: a saved plan that is run as it is; excludes ctx, residual_bits, kv and threads.
+        kv: cache type for K and V alike (`f16`, `q8_0`, `q4_0`); kv_k, kv_v: apart.
+        plan_path: a saved plan that is run as it is; excludes ctx, residual_bits, the cache types and threads.
         assume_yes: do not ask before long work.
         dry_run: print what would be done, then stop.
         seed: of the quantiser (the seed of sampling belongs to the session).
@@ -27,6 +31,8 @@ class LaunchOptions:
     ctx: int | None = None
     residual_bits: int | None = None
     kv: str | None = None
+    kv_k: str | None = None
+    kv_v: str | None = None
     threads: int | None = None
     plan_path: Path | None = None
     assume_yes: bool = False
@@ -44,14 +50,39 @@ class LaunchOptions:
             )
         if self.threads is not None and not 1 <= self.threads <= 4096:
             raise InvalidOption("--threads is out of range", found=str(self.threads), needed="1 to 4096")
-        if self.kv is not None and self.kv not in KV_TYPES:
-            raise InvalidOption("--kv is not known", found=self.kv, needed="f16, q8_0 or q4_0", hint="--kv f16")
-        fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, "--kv": self.kv, "--threads": self.threads}
+        self._check_cache()
+        fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, **self._cache, "--threads": self.threads}
         given = [name for name, value in fixed.items() if value is not None]
         if self.plan_path is not None and given:
             raise InvalidOption(
                 f"--plan already decides {', '.join(given)}", needed="one of the two", hint=f"leave out {given[0]}"
             )
+
+    @property
+    def _cache(self) -> dict[str, str | None]:
+        return {"--kv": self.kv, "--kv-k": self.kv_k, "--kv-v": self.kv_v}
+
+    def _check_cache(self) -> None:
+        for option, kind in self._cache.items():
+            if kind is not None and kind not in KV_TYPES:
+                needed = "f16, q8_0 or q4_0"
+                raise InvalidOption(f"{option} is not known", found=kind, needed=needed, hint=f"{option} f16")
+        apart = [f"{option} {kind}" for option, kind in list(self._cache.items())[1:] if kind is not None]
+        if self.kv is not None and apart:
+            raise InvalidOption(
+                "--kv already decides the cache of keys and of values",
+                found=f"--kv {self.kv} and {' '.join(apart)}",
+                needed="--kv for both, or --kv-k and --kv-v apart",
+                hint=f"leave out --kv {self.kv}",
+            )
+
+    def kv_types(self, otherwise: str | None = None) -> tuple[KvType, KvType]:
+        """The cache types of K and V; `otherwise` (f16 without) is that of a side for which nothing was asked."""
+        from twofold.planner.request import KV_TYPES as planned
+
+        sides = [side or self.kv or otherwise or "f16" for side in (self.kv_k, self.kv_v)]
+        k, v = (next(kind for kind in planned if kind == side) for side in sides)
+        return k, v
 
 
 def parse_context(text: str | None) -> int | None:

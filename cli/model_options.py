@@ -1,4 +1,4 @@
-"""Options that `chat` and `run` share: how a model is opened, and how its tokens are chosen."""
+"""Options that commands share: how a model is opened, how its tokens are chosen, how an answer goes."""
 
 from __future__ import annotations
 
@@ -9,31 +9,69 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from twofold.cli.launch_options import LaunchOptions
     from twofold.engine.sampling import SamplingParams
     from twofold.engine.text import Tokenizer
 
-PlanOption = Annotated[
-    Path | None, typer.Option("--plan", metavar="FILE", help="Run exactly this saved plan.", show_default=False)
-]
-CtxOption = Annotated[str | None, typer.Option("--ctx", metavar="TOKENS", help="Context in tokens (32K = 32768).")]
 ResidualBitsOption = Annotated[int | None, typer.Option("--residual-bits", help="Residual width, 4 to 8 bits.")]
-KvOption = Annotated[str | None, typer.Option("--kv", help="KV cache: f16, q8_0 or q4_0.")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU threads.")]
+KvOption = Annotated[str | None, typer.Option("--kv", metavar="TYPE", help="KV cache: f16, q8_0 or q4_0.")]
+KvKOption = Annotated[str | None, typer.Option("--kv-k", metavar="TYPE", help="The cache of keys alone.")]
+KvVOption = Annotated[str | None, typer.Option("--kv-v", metavar="TYPE", help="The cache of values alone.")]
 CalibrationOption = Annotated[
     str | None,
     typer.Option("--calibration", metavar="TEXT", help="If the model is quantised first: shipped, self, or a file."),
 ]
-SystemOption = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System prompt.")]
-TempOption = Annotated[float | None, typer.Option("--temp", help="Temperature; 0 takes the likeliest token.")]
-TopKOption = Annotated[int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens; 0 for all.")]
-TopPOption = Annotated[float | None, typer.Option("--top-p", help="Choose among tokens that make up P.")]
-MinPOption = Annotated[float | None, typer.Option("--min-p", help="Drop tokens below this part of the likeliest.")]
-RepeatOption = Annotated[float | None, typer.Option("--repeat-penalty", help="Penalty on tokens already said.")]
-SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text.")]
-MaxTokensOption = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Longest answer in tokens.")]
-StopOption = Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="End the answer at this text.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before long work.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, then stop.")]
+PlanOption = Annotated[
+    Path | None, typer.Option("--plan", metavar="FILE", help="Run exactly this saved plan.", show_default=False)
+]
+CtxOption = Annotated[str | None, typer.Option("--ctx", metavar="TOKENS", help="Context in tokens (32K = 32768).")]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """What decides the checkpoint that is opened, and its cache."""
+
+    residual_bits: ResidualBitsOption = None
+    kv: KvOption = None
+    kv_k: KvKOption = None
+    kv_v: KvVOption = None
+    threads: ThreadsOption = None
+    calibration: CalibrationOption = None
+    yes: YesOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(CheckpointOptions):
+    """What decides how a model is run."""
+
+    plan: PlanOption = None
+    ctx: CtxOption = None
+    dry_run: DryRunOption = False
+
+    def of(self, model: str) -> LaunchOptions:
+        """The request for `model`.
+
+        Raises:
+            InvalidOption: a value out of range, or options that exclude each other.
+        """
+        from twofold.cli.launch_options import LaunchOptions, parse_context
+
+        return LaunchOptions(
+            model=model,
+            ctx=parse_context(self.ctx),
+            residual_bits=self.residual_bits,
+            kv=self.kv,
+            kv_k=self.kv_k,
+            kv_v=self.kv_v,
+            threads=self.threads,
+            plan_path=self.plan,
+            assume_yes=self.yes,
+            dry_run=self.dry_run,
+            calibration=self.calibration,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +82,16 @@ class SamplingOptions:
         InvalidOption: a value that is out of range.
     """
 
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
+    temperature: Annotated[float | None, typer.Option("--temp", help="Temperature; 0 takes the likeliest token.")] = (
+        None
+    )
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens; 0 for all.")] = None
+    top_p: Annotated[float | None, typer.Option("--top-p", help="Choose among tokens that make up P.")] = None
+    min_p: Annotated[float | None, typer.Option("--min-p", help="Drop tokens below this part of the likeliest.")] = None
+    repetition_penalty: Annotated[
+        float | None, typer.Option("--repeat-penalty", help="Penalty on tokens already said.")
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text.")] = None
 
     def __post_init__(self) -> None:
         self._over({})
@@ -63,3 +105,15 @@ class SamplingOptions:
 
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return SamplingParams.from_generation_config(defaults, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What surrounds an answer: the system prompt before it, and where it ends."""
+
+    system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System prompt.")] = None
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Longest answer in tokens.")] = None
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),
+    ] = None

@@ -8,25 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from twofold.cli.format_option import FormatOption
-from twofold.cli.model_options import (
-    CalibrationOption,
-    CtxOption,
-    DryRunOption,
-    KvOption,
-    MaxTokensOption,
-    MinPOption,
-    PlanOption,
-    RepeatOption,
-    ResidualBitsOption,
-    SeedOption,
-    StopOption,
-    SystemOption,
-    TempOption,
-    ThreadsOption,
-    TopKOption,
-    TopPOption,
-    YesOption,
-)
+from twofold.cli.model_options import AnswerOptions, ModelOptions, SamplingOptions
+from twofold.cli.option_groups import grouped
 
 if TYPE_CHECKING:
     from twofold.engine.session import Piece, Session
@@ -35,56 +18,30 @@ SCHEMA_VERSION = 1
 MAX_PROMPT_BYTES = 64 << 20
 
 
+@grouped
 def run(
+    opening: ModelOptions,
+    sampling: SamplingOptions,
+    answering: AnswerOptions,
     model: Annotated[str, typer.Argument(help="Hub id, folder, .gguf file or alias.")],
     prompt: Annotated[str | None, typer.Argument(help="The prompt; - or nothing reads stdin.")] = None,
-    plan: PlanOption = None,
-    ctx: CtxOption = None,
-    residual_bits: ResidualBitsOption = None,
-    kv: KvOption = None,
-    threads: ThreadsOption = None,
-    calibration: CalibrationOption = None,
-    system: SystemOption = None,
-    temp: TempOption = None,
-    top_k: TopKOption = None,
-    top_p: TopPOption = None,
-    min_p: MinPOption = None,
-    repeat_penalty: RepeatOption = None,
-    seed: SeedOption = None,
-    max_tokens: MaxTokensOption = None,
-    stop: StopOption = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without a chat template.")] = False,
     output: FormatOption = "human",
-    yes: YesOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Answer one prompt. The answer goes to stdout, everything else to stderr."""
-    from twofold.cli.launch_options import LaunchOptions, parse_context
-    from twofold.cli.model_options import SamplingOptions
     from twofold.profiles.errors import InvalidOption
 
-    if raw and system is not None:
+    if raw and answering.system is not None:
         raise InvalidOption("--raw has no system prompt", hint="leave out --system, or write it into the prompt")
     text = read_prompt(prompt)
-    options = LaunchOptions(
-        model=model,
-        ctx=parse_context(ctx),
-        residual_bits=residual_bits,
-        kv=kv,
-        threads=threads,
-        plan_path=plan,
-        assume_yes=yes,
-        dry_run=dry_run,
-        calibration=calibration,
-    )
-    sampling = SamplingOptions(temp, top_k, top_p, min_p, repeat_penalty, seed)
+    options = opening.of(model)
 
     from twofold.cli.launch import keeping_ranks, launch, open_session
 
     launched = launch(options)
     if launched is None:
         return
-    session = open_session(launched, sampling, system=system, max_tokens=max_tokens, stop=stop, raw=raw)
+    session = open_session(launched, sampling, answering, raw=raw)
     with keeping_ranks(launched):
         answer_once(session, text, output)
 

@@ -96,15 +96,21 @@ class Engine:
     def load(
         cls, path: str | Path, plan: Plan, *, kernels: Choice = "auto", statistics: RankStatistics | None = None
     ) -> Engine:
-        """Open a checkpoint under a plan; weights are mapped, not read.
+        """Open a folder under a plan; weights are mapped, not read. See `of`."""
+        return cls.of(Checkpoint.open(path), plan, kernels=kernels, statistics=statistics)
+
+    @classmethod
+    def of(
+        cls, checkpoint: Checkpoint, plan: Plan, *, kernels: Choice = "auto", statistics: RankStatistics | None = None
+    ) -> Engine:
+        """An open checkpoint under a plan; engines may share one.
 
         `statistics` shape the draft tree (None: the checkpoint's own, where it was evaluated); the text never depends
         on them.
 
         Raises:
-            TwofoldError: the checkpoint cannot be used, the plan does not fit it, or the kernels are missing.
+            TwofoldError: the plan does not fit the checkpoint, or the kernels are missing.
         """
-        checkpoint = Checkpoint.open(path)
         check_plan(plan, checkpoint.spec, checkpoint.config)
         return cls(checkpoint, plan, choose_backend(kernels, plan.threads, plan.cpu_isa), statistics)
 
@@ -112,6 +118,11 @@ class Engine:
     def n_draft(self) -> int:
         """Nodes of the draft tree; a verify pass has one row more."""
         return self.tree.nodes
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The open weights, which another engine may share."""
+        return self._checkpoint
 
     @property
     def player(self) -> Player | NativePlayer:

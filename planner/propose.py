@@ -42,7 +42,7 @@ def cpu_knobs(spec: ModelSpec, machine: MachineBudget, request: Request, kv_type
         context_tokens=context,
         residual_bits=request.bits(),
         k_type=kv_type,
-        v_type=kv_type,
+        v_type=request.v_type or kv_type,
         resident=(),
         draft_nodes=0,
         draft_depth=0,

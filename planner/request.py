@@ -62,12 +62,13 @@ class QualityFloor:
 class Request:
     """What to plan for. None means: choose.
 
-    `kv_type` is for K and V alike; `fixed_bits` is the width of a checkpoint that exists already (another one would
-    mean quantising again).
+    `kv_type` is for K and V alike, `v_type` for a V that differs; `fixed_bits` is the width of a checkpoint that exists
+    already (another one would mean quantising again).
     """
 
     context_tokens: int | None = None
     kv_type: KvType | None = None
+    v_type: KvType | None = None
     quality: QualityFloor = QualityFloor("q8", 6, ("f16", "q8_0"))  # the class of Q8_0
     residual_bits: int | None = None
     fixed_bits: int | None = None
@@ -100,18 +101,17 @@ class Request:
         """KV types to try, best first.
 
         Raises:
-            InvalidOption: when the wanted type is below the quality floor.
+            InvalidOption: when a wanted type is below the quality floor.
         """
-        if self.kv_type is None:
-            return self.quality.kv_types
-        if self.kv_type not in self.quality.kv_types:
-            raise InvalidOption(
-                f"a {self.kv_type} cache is below the quality floor {self.quality.name}",
-                found=self.kv_type,
-                needed=" or ".join(self.quality.kv_types),
-                hint="drop --kv, or lower --min-quality",
-            )
-        return (self.kv_type,)
+        for kind in (self.kv_type, self.v_type):
+            if kind is not None and kind not in self.quality.kv_types:
+                raise InvalidOption(
+                    f"a {kind} cache is below the quality floor {self.quality.name}",
+                    found=kind,
+                    needed=" or ".join(self.quality.kv_types),
+                    hint="drop --kv, or lower --min-quality",
+                )
+        return self.quality.kv_types if self.kv_type is None else (self.kv_type,)
 
 
 def resolve_context(requested: int | None, model_maximum: int, model_name: str) -> int:

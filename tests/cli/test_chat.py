@@ -81,9 +81,9 @@ def test_no_context_is_left_to_the_planner() -> None:
     assert parse_context(None) is None and LaunchOptions().ctx is None
 
 
-@pytest.mark.parametrize("option", ["ctx", "residual_bits", "kv", "threads"])
+@pytest.mark.parametrize("option", ["ctx", "residual_bits", "kv", "kv_k", "kv_v", "threads"])
 def test_a_plan_decides_everything(option: str) -> None:
-    value = {"ctx": 1024, "residual_bits": 6, "kv": "f16", "threads": 1}[option]
+    value = {"ctx": 1024, "residual_bits": 6, "threads": 1}.get(option, "f16")
     with pytest.raises(InvalidOption, match="already decides"):
         LaunchOptions(plan_path=Path("plan.json"), **{option: value})  # type: ignore[arg-type]
 

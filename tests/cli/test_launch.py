@@ -99,6 +99,45 @@ def test_the_cache_type_is_the_settings_under_the_command_lines(
         assert launched.engine.memory_report()["kv_cache"] == planned
 
 
+def test_keys_and_values_are_typed_apart(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOFOLD_KV", "q8_0")
+    for asked, expected in (
+        ({"kv_k": "f16", "kv_v": "q4_0"}, ("f16", "q4_0")),
+        ({"kv_v": "q4_0"}, ("q8_0", "q4_0")),
+        ({"kv_k": "f16"}, ("f16", "q8_0")),
+    ):
+        launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, **asked))
+        assert launched is not None and (launched.plan.k_type, launched.plan.v_type) == expected
+        plan = launched.plan
+        slots, widest = plan.context_tokens + plan.draft_nodes + 1, max(plan.prefill_chunk, plan.draft_nodes + 1)
+        planned = cache_bytes(launched.spec, slots, plan.k_type, plan.v_type, largest_pass=widest).total
+        assert launched.engine.memory_report()["kv_cache"] == planned
+
+
+def test_a_plan_is_read_once_and_a_checkpoint_opened_once(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.planner.plan import Plan
+
+    launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1))
+    assert launched is not None
+    file = tmp_path / "plan.json"
+    file.write_text(launched.plan.to_json())
+    seen: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: (seen.append(name), call(*arguments))[1]
+
+    monkeypatch.setattr(Checkpoint, "open", counted("open", Checkpoint.open))
+    monkeypatch.setattr(Plan, "from_json", counted("plan", Plan.from_json))
+    again = launch(LaunchOptions(model=str(tiny_checkpoint), plan_path=file))
+    assert again is not None and again.plan == launched.plan
+    assert sorted(seen) == ["open", "plan"]
+    launch(LaunchOptions(model=str(tiny_checkpoint), threads=1))  # its pass times are known by now
+    assert seen.count("open") == 2
+
+
 def _edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = folder / "config.json"
     whole = json.loads(path.read_text())

@@ -75,6 +75,8 @@ def test_raw_continues_the_text_itself(command_line: CommandLine, capfd: pytest.
         (("x", "--residual-bits", "9"), b"", "--residual-bits is out of range"),
         (("x", "--threads", "0"), b"", "--threads is out of range"),
         (("x", "--kv", "q5"), b"", "--kv is not known"),
+        (("x", "--kv-v", "q5"), b"", "--kv-v is not known"),
+        (("x", "--kv", "q8_0", "--kv-k", "f16"), b"", "--kv already decides"),
         (("x", "--plan", "p.json", "--ctx", "1K"), b"", "--plan already decides --ctx"),
         *(((("x", "--ctx", bad)), b"", "--ctx is") for bad in ("0", "-1", "1e9", "32X", "", "1.5", "999999M", "٣")),
     ],
