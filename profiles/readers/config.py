@@ -26,6 +26,11 @@ _BUILDERS = {
     "qwen3_5": ("qwen35", "qwen35_spec"),
     "qwen3_5_moe": ("qwen35", "qwen35_spec"),
     "gpt_oss": ("gpt_oss", "gpt_oss_spec"),
+    "mixtral": ("llama", "llama_spec"),
+    "qwen3_moe": ("llama", "llama_spec"),
+    "deepseek_v2": ("deepseek", "deepseek_spec"),
+    "deepseek_v3": ("deepseek", "deepseek_spec"),
+    "kimi_k2": ("deepseek", "deepseek_spec"),
 }
 
 

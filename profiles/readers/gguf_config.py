@@ -6,10 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
-from twofold.profiles.readers.fields import GET_AGAIN, MAX_CONTEXT, MAX_LAYERS, Fields
+from twofold.profiles.readers.fields import GET_AGAIN, MAX_CONTEXT, MAX_EXPERTS, MAX_LAYERS, Fields
 from twofold.profiles.readers.gguf_header import GgufHeader
 
-_CLASSES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3moe": "Qwen3MoeForCausalLM",
+}
 Translator = Callable[[GgufHeader, Fields], dict[str, Any]]
 
 
@@ -29,6 +34,8 @@ def config_from_gguf(header: GgufHeader) -> dict[str, Any]:
         "llama": _llama_config,
         "qwen2": _llama_config,
         "qwen3": _llama_config,
+        "qwen3moe": _llama_config,
+        "deepseek2": hybrids.deepseek_config,
         "gemma3": hybrids.gemma3_config,
         "gemma4": hybrids.gemma4_config,
         "qwen35": hybrids.qwen35_config,
@@ -84,11 +91,23 @@ def _llama_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
         "attention_bias": arch != "qwen2" and "blk.0.attn_q.bias" in header.tensors,
     }
     if fields.has("expert_count") and fields.integer("expert_count", low=0) > 0:
-        return config | {"num_local_experts": fields.integer("expert_count")}
+        return config | _experts(fields, arch)
     inner = shape(header, "blk.0.ffn_gate.weight", 2)[0]
     agree(header, "feed_forward_length", fields.integer("feed_forward_length"), inner)
     scaling = gguf_rope_scaling(header, fields)
     return config | {"intermediate_size": inner} | ({} if scaling is None else {"rope_scaling": scaling})
+
+
+def _experts(fields: Fields, arch: str) -> dict[str, Any]:
+    """Experts in a Llama-shaped file: Mixtral's calls itself llama."""
+    inner = fields.integer("feed_forward_length")
+    return {
+        "model_type": {"llama": "mixtral", "qwen3moe": "qwen3_moe"}.get(arch, arch),
+        "num_experts": fields.integer("expert_count", high=MAX_EXPERTS),
+        "num_experts_per_tok": fields.integer("expert_used_count", high=MAX_EXPERTS),
+        "intermediate_size": inner,
+        "moe_intermediate_size": fields.integer("expert_feed_forward_length", inner),
+    }
 
 
 def gguf_rope_scaling(header: GgufHeader, fields: Fields) -> dict[str, Any] | None:

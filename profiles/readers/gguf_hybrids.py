@@ -134,3 +134,33 @@ def gpt_oss_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
         "sliding_window": fields.integer("attention.sliding_window", high=MAX_CONTEXT),
         "attention_bias": "blk.0.attn_q.bias" in header.tensors,
     }
+
+
+def deepseek_config(header: GgufHeader, fields: Fields) -> dict[str, Any]:
+    """DeepSeek V2 and V3: newer files keep the latent in the cache and say the heads' own widths in `*_mla` keys; older
+    ones cache every head.
+    """
+    config = common_config(header, fields)
+    n_draft = fields.integer("nextn_predict_layers", 0, low=0, high=64)
+    is_latent = fields.has("attention.key_length_mla")
+    mla = "_mla" if is_latent else ""
+    rotary = fields.integer("rope.dimension_count", high=4096)
+    config |= {
+        "model_type": "deepseek_v3",
+        "num_hidden_layers": max(config["num_hidden_layers"] - n_draft, 1),
+        "num_nextn_predict_layers": n_draft,
+        "kv_lora_rank": fields.integer("attention.kv_lora_rank"),
+        "qk_rope_head_dim": rotary,
+        "qk_nope_head_dim": fields.integer(f"attention.key_length{mla}", high=4096) - rotary,
+        "v_head_dim": fields.integer(f"attention.value_length{mla}", high=4096),
+        "caches_latent": is_latent,
+        "intermediate_size": fields.integer("feed_forward_length"),
+        "first_k_dense_replace": fields.integer("leading_dense_block_count", 0, low=0, high=MAX_LAYERS),
+        "n_routed_experts": fields.integer("expert_count", high=MAX_EXPERTS),
+        "num_experts_per_tok": fields.integer("expert_used_count", high=MAX_EXPERTS),
+        "n_shared_experts": fields.integer("expert_shared_count", 0, low=0, high=MAX_EXPERTS),
+        "moe_intermediate_size": fields.integer("expert_feed_forward_length"),
+    }
+    if "blk.0.attn_q_a.weight" in header.tensors:
+        config["q_lora_rank"] = shape(header, "blk.0.attn_q_a.weight", 2)[0]
+    return config

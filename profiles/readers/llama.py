@@ -1,15 +1,18 @@
-"""The Llama shape: llama, mistral, qwen2, qwen3. What planning and the engine both understand."""
+"""The Llama shape: llama, mistral, qwen2, qwen3, which planning and the engine both understand, and the same with
+experts (mixtral, qwen3_moe), for planning.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from twofold.profiles.errors import UnsupportedModel
-from twofold.profiles.model_spec import LayerKind, LayerSpec, ModelSpec
-from twofold.profiles.readers.fields import MAX_CONTEXT, MAX_LAYERS, MAX_VOCABULARY, Fields
+from twofold.profiles.model_spec import LayerKind, LayerSpec, LinearGroup, ModelSpec
+from twofold.profiles.readers.fields import MAX_CONTEXT, MAX_EXPERTS, MAX_LAYERS, MAX_VOCABULARY, Fields
 from twofold.profiles.readers.groups import attention_groups, head_group, mlp_groups, rope
 
 RUNNABLE_ROPE = ("linear", "llama3")
+WITH_EXPERTS = ("mixtral", "qwen3_moe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,14 @@ class _Attention:
 
 
 def llama_spec(fields: Fields, architecture: str) -> ModelSpec:
-    """The spec of a dense Llama-shaped model.
+    """The spec of a Llama-shaped model.
 
     Raises:
-        UnsupportedModel: experts, or another feature whose bytes this reader does not know.
+        UnsupportedModel: experts in an architecture that should have none: their bytes are not known.
         CorruptFile: a configuration that cannot be used.
     """
-    _refuse_experts(fields)
+    if architecture not in WITH_EXPERTS:
+        _refuse_experts(fields)
     hidden = fields.integer("hidden_size")
     attention = _attention(fields, hidden)
     n_layers = fields.integer("num_hidden_layers", high=MAX_LAYERS)
@@ -45,9 +49,9 @@ def llama_spec(fields: Fields, architecture: str) -> ModelSpec:
         rms_eps=fields.number("rms_norm_eps", 1e-6),
         activation=fields.text("hidden_act", "silu"),
         facts_source="",
-        qk_norm=architecture == "qwen3",
+        qk_norm=architecture.startswith("qwen3"),
         intermediate_size=fields.integer("intermediate_size"),
-        runnable_reason=_cannot_run(fields, layers[0]),
+        runnable_reason=_cannot_run(fields, architecture, layers[0]),
     )
 
 
@@ -95,7 +99,8 @@ def _layer(
 ) -> LayerSpec:
     name = f"model.layers.{index}"
     bias = fields.flag("attention_bias", False)
-    qk_norms = 2 * attention.head_dim if architecture == "qwen3" else 0
+    qk_norms = 2 * attention.head_dim if architecture.startswith("qwen3") else 0
+    mlp, router = _mlp(fields, architecture, f"{name}.mlp", index, hidden)
     kind: LayerKind = "growing" if window is None else "sliding"
     return LayerSpec(
         index=index,
@@ -110,25 +115,41 @@ def _layer(
                 qkv_bias=bias or architecture == "qwen2",
                 o_bias=bias,
             ),
-            *mlp_groups(
-                f"{name}.mlp",
-                hidden=hidden,
-                inner=fields.integer("intermediate_size"),
-                bias=fields.flag("mlp_bias", False),
-            ),
+            *mlp,
         ),
         n_heads=attention.n_heads,
         n_kv_heads=attention.n_kv_heads,
         k_head_dim=attention.head_dim,
         v_head_dim=attention.head_dim,
         window=window,
-        dense_weights=2 * hidden + qk_norms,
+        dense_weights=2 * hidden + qk_norms + router,
         rope=rope(fields, attention.head_dim),
     )
 
 
-def _cannot_run(fields: Fields, layer: LayerSpec) -> str | None:
+def _mlp(fields: Fields, architecture: str, name: str, index: int, hidden: int) -> tuple[tuple[LinearGroup, ...], int]:
+    """The MLP, or all experts of the layer; and the router's weights."""
+    if not _has_experts(fields, architecture, index):
+        inner, bias = fields.integer("intermediate_size"), fields.flag("mlp_bias", False)
+        return mlp_groups(name, hidden=hidden, inner=inner, bias=bias), 0
+    n = fields.integer("num_experts" if fields.has("num_experts") else "num_local_experts", high=MAX_EXPERTS)
+    inner = fields.integer("intermediate_size" if architecture == "mixtral" else "moe_intermediate_size")
+    used = fields.used_experts(n, "num_experts_per_tok")
+    return mlp_groups(f"{name}.experts", hidden=hidden, inner=inner, copies=n, used_copies=used), hidden * n
+
+
+def _has_experts(fields: Fields, architecture: str, index: int) -> bool:
+    if architecture not in WITH_EXPERTS:
+        return False
+    step = fields.integer("decoder_sparse_step", 1, high=MAX_LAYERS)
+    dense = fields.values.get("mlp_only_layers") or ()
+    return (index + 1) % step == 0 and index not in dense
+
+
+def _cannot_run(fields: Fields, architecture: str, layer: LayerSpec) -> str | None:
     """Why the engine cannot run this model, or None."""
+    if architecture in WITH_EXPERTS:
+        return f"the engine has no graph for {architecture} (experts)"
     activation = fields.text("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         return f"the engine has no {activation} activation (silu only)"
