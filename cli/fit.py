@@ -9,17 +9,17 @@ import typer
 from twofold.cli.format_option import FormatOption
 
 if TYPE_CHECKING:
+    from twofold.cli.fit_report import Asked
     from twofold.planner.llama_fit import LlamaFile
     from twofold.planner.llama_run import LlamaRun
     from twofold.planner.machine import MachineBudget
-    from twofold.planner.report import FitReport
     from twofold.planner.request import Request
-    from twofold.profiles.sources import ModelRef
 
 UNKNOWN_EXIT = 5
 
 
 def fit(
+    context: typer.Context,
     model: Annotated[
         str | None, typer.Argument(help="Hub id, folder, .gguf file or alias. Without: rank known models.")
     ] = None,
@@ -35,6 +35,8 @@ def fit(
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
     residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Show speed against quality and context.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Exit with 0 whatever the verdict, which stays.")] = False,
     trials: Annotated[
         str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
     ] = None,
@@ -61,19 +63,34 @@ def fit(
     Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
     """
     from twofold.cli.fit_options import build_machine, build_request, build_trials
+    from twofold.cli.fit_report import Asked, command_of, refuse_pictures
     from twofold.cli.llama_options import llama_file, llama_run, needs_llama
 
-    if needs_llama(engine, weights_name, weights_mib, draft_mtp, slots):
+    uses_llama = needs_llama(engine, weights_name, weights_mib, draft_mtp, slots)
+    if uses_llama or model is None:
+        refuse_pictures(pareto, None, uses_llama)
+    if uses_llama:
         file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
         machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
-        raise typer.Exit(_llama(model, file, run, machine, margin, explain, output))
+        code = _llama(model, file, run, machine, margin, explain, output)
+        raise typer.Exit(0 if force else code)
     request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
     machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
     if model is None:
         _rank(machine, request, output)
         return
-    n_trials = build_trials(trials)
-    raise typer.Exit(_one(model, machine, request, context_given, explain, n_trials, storage, output))
+    asked = Asked(
+        machine=machine,
+        request=request,
+        is_context_given=context_given,
+        is_floor_given=min_quality is not None,
+        command=command_of(context, model),
+        n_trials=build_trials(trials),
+        storage=storage,
+        with_pareto=pareto,
+        is_forced=force,
+    )
+    raise typer.Exit(_one(model, asked, explain, pareto, output))
 
 
 def _llama(
@@ -119,91 +136,29 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
         show_ranking(rows, machine)
 
 
-def _one(
-    model: str,
-    machine: MachineBudget,
-    request: Request,
-    context_given: bool,
-    explain: bool,
-    n_trials: int,
-    storage: str | None,
-    output: str,
-) -> int:
+def _one(model: str, asked: Asked, explain: bool, pareto: bool, output: str) -> int:
     """One model; returns the exit code."""
-    from twofold.cli.fit_view import show_explanation, show_report
+    from twofold.cli.fit_report import build_report
+    from twofold.cli.fit_view import show_explanation, show_pareto, show_report
     from twofold.cli.output import print_json
     from twofold.profiles.errors import UnsupportedModel
     from twofold.profiles.sources import resolve
 
     ref = resolve(model)
     try:
-        report = _report(ref, machine, request, context_given, n_trials, storage)
+        report, _ = build_report(ref, asked)
     except UnsupportedModel as error:
-        return _cannot_estimate(model, error, output)
+        code = _cannot_estimate(model, error, output)
+        return 0 if asked.is_forced else code
     if output == "json":
         print_json(report.to_json())
-    else:
-        show_report(report)
-        if explain:
-            show_explanation(report)
+        return report.exit_code
+    show_report(report)
+    if pareto and report.pareto is not None:
+        show_pareto(report.pareto)
+    if explain:
+        show_explanation(report)
     return report.exit_code
-
-
-def _report(
-    ref: ModelRef,
-    machine: MachineBudget,
-    request: Request,
-    context_given: bool,
-    n_trials: int,
-    storage: str | None,
-) -> FitReport:
-    from dataclasses import replace
-
-    from twofold.cli.fit_options import checkpoint_bits, gguf_flag
-    from twofold.planner.verdict import download_estimate, fit
-    from twofold.profiles.figures import reasoned
-    from twofold.profiles.readers.local import check_shards
-    from twofold.profiles.sources import download_bytes, read_spec
-    from twofold.profiles.sources.aliases import ALIASES
-    from twofold.profiles.units import MIB
-
-    spec = read_spec(ref)
-    if not context_given and request.context_tokens is not None:
-        request = request.with_context(min(request.context_tokens, spec.context_length))
-    if ref.path is not None and ref.path.is_dir():
-        check_shards(ref.path)
-    if ref.kind == "checkpoint" and ref.path is not None:
-        request = replace(request, fixed_bits=checkpoint_bits(ref.path))
-    download = download_estimate(spec)
-    if ref.alias is not None or ref.path is not None:
-        here = download_bytes(ref)
-        download = replace(here, value=round(here.number / MIB, 1), unit="MiB", low=None, high=None)
-    elif ref.kind == "checkpoint":
-        download = reasoned(0, "MiB", "already on this disk")
-    return _with_engine(
-        fit(
-            spec,
-            machine,
-            request,
-            download_mib=download,
-            gguf_flag=gguf_flag(ref),
-            gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
-            n_trials=n_trials,
-            storage_url=storage,
-        )
-    )
-
-
-def _with_engine(report: FitReport) -> FitReport:
-    """Nothing runs here without the native module, whatever the plan says."""
-    from dataclasses import replace
-
-    from twofold.kernels.cpu import missing_reason
-
-    reason = missing_reason() if report.runnable and report.machine.origin == "this machine" else None
-    if reason is None:
-        return report
-    return replace(report, runnable=False, runnable_reason=f"the native module is missing: {reason}")
 
 
 def _cannot_estimate(model: str, error: Exception, output: str) -> int:

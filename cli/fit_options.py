@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.profiles.errors import InvalidOption
@@ -167,16 +166,3 @@ def gguf_flag(ref: ModelRef) -> str | None:
     if ref.file is not None:
         return f"--hf-repo {ref.repo} --hf-file {ref.file}"
     return None
-
-
-def checkpoint_bits(path: Path) -> int:
-    """The residual width that a twofold checkpoint was made with.
-
-    Raises:
-        CorruptFile, UnsupportedModel: a configuration that the engine would refuse.
-    """
-    from twofold.engine.checkpoint.config import CheckpointConfig
-    from twofold.profiles.readers.local import read_json_object
-
-    config = read_json_object(path / "config.json")
-    return CheckpointConfig.from_json(config.get("quantization_config")).residual_bits

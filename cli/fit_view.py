@@ -10,11 +10,13 @@ from twofold.cli.output import Sink, err, out
 from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
+    from twofold.planner.alternatives import Choice
     from twofold.planner.evaluate import DeviceVerdict
     from twofold.planner.llama_cpp import Alternative
     from twofold.planner.llama_fit import LlamaFit
     from twofold.planner.machine import MachineBudget
     from twofold.planner.memory import DeviceMemory
+    from twofold.planner.pareto import Pareto
     from twofold.planner.rank import RankedModel
     from twofold.planner.report import FitReport
     from twofold.profiles.figures import Figure
@@ -64,6 +66,8 @@ def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, titl
         whole = max(whole, int(device.free_mib.number * MIB))
     rows = []
     for term in memory.terms:
+        if not term.high:
+            continue
         note = "exact" if term.low == term.high else f"{term.low / MIB:,.0f} to {term.high / MIB:,.0f}"
         rows.append((term.name, f"{term.bytes / MIB:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
     total = f"{memory.low / MIB:,.0f} to {memory.high / MIB:,.0f}"
@@ -131,33 +135,99 @@ def _host(sink: Sink, report: FitReport) -> None:
 def _others(sink: Sink, report: FitReport) -> None:
     for near in report.nearest:
         needed = near.evaluation.vram_mib or near.evaluation.ram_mib
-        sink.line(f"fits instead: {near.change}: {near.options}  ({needed:,.0f} MiB)")
+        below = f", quality {near.quality}: below the floor" if near.quality else ""
+        sink.line(f"fits instead: {near.change}{below} ({needed:,.0f} MiB)")
+        sink.line(f"  {report.command.changed(near.options).text}")
     if report.verdict in ("tight", "does_not_fit"):
         sink.line(f"missing: {shown(report.shortfall_mib, 0)}")
         if not report.nearest:
-            sink.line("no plan at this quality floor fits: a smaller model, or --min-quality q6 or q4")
+            sink.line("no plan of this model fits, at any context and quality: take a smaller model (twofold fit)")
     sink.line(f"largest context that fits: {shown(report.largest_context, 0)}")
     for name, other in report.others:
         sink.line(f"{name}, alone: {WORDS[other.verdict]}")
     sink.line(f"download: {shown(report.download_mib, 0)}; disk: {shown(report.disk_mib, 0)}")
     if report.as_is is not None:
-        sink.line(f"the file as it is, with llama.cpp: {_need(report.as_is)}: {report.as_is.command}")
-        sink.line("above: the same model requantised by twofold")
-    _alternatives(sink, report.alternatives)
+        sink.line("a GGUF file has two answers. As it is, with llama.cpp: " + _as_is(report.as_is))
+        sink.line(f"  {report.as_is.command}")
+        sink.line("Requantised by twofold: all of the above")
+    _choices(sink, report)
     if report.advice is not None:
         sink.line(f"advice: {report.advice}", style="bold")
 
 
-def _need(one: Alternative) -> str:
-    place = f"{short(one.vram_mib, 0)} MiB of VRAM, {one.note}" if one.fits_card is not None else one.note
-    return f"{place}, {short(one.tok_s)} tok/s"
+def _as_is(one: Alternative) -> str:
+    fits = one.fits_card if one.fits_card is not None else one.fits_ram
+    word = {True: "fits", False: "does not fit" if one.fits_card is None else "fits in part", None: "unknown"}[fits]
+    mib = one.vram_mib if one.fits_card is not None else one.ram_mib
+    return f"{word}, {short(mib, 0)} MiB, {one.note}, {short(one.tok_s)} tok/s"
 
 
-def _alternatives(sink: Sink, found: Sequence[Alternative]) -> None:
-    sink.line("with llama.cpp (repository names follow a convention and were not looked up):")
-    for one in found:
-        sink.line(f"  {one.quant}: {_need(one)}")
-        sink.line(f"    {one.command}")
+def _choices(sink: Sink, report: FitReport) -> None:
+    """twofold's plan among llama.cpp's files, the best way first, then the commands to paste."""
+    from twofold.planner.alternatives import nominal_words
+
+    choices = report.choices
+    has_kl = any(choice.kl.is_known for choice in choices)
+    is_nominal = any(choice.compared.is_known and not choice.tok_s.is_known for choice in choices)
+    rows = []
+    for rank, choice in enumerate(choices, 1):
+        mib = choice.vram_mib or choice.ram_mib
+        speed = short(choice.tok_s) if choice.tok_s.is_known else short(choice.compared) + "*" * is_nominal
+        row = [str(rank), name_of(choice), choice.quality or "its own", speed, short(mib, 0), short_place(choice)]
+        if has_kl:
+            row.insert(3, f"{choice.kl.number:g}" if choice.kl.is_known else "")
+        rows.append(row)
+    columns = ["", "way", "quality", *["KL"] * has_kl, "tok/s", "MiB", "where"]
+    sink.table("what would serve, best first: what fits, then the quality floor, then speed", columns, rows)
+    if is_nominal:
+        sink.line(f"* {nominal_words(report.machine.host)}")
+    for rank, choice in enumerate(choices, 1):
+        if choice.beaten_by is not None:
+            sink.line(f"{rank}: {choice.beaten_by} is as good and faster, or better and no slower")
+    sink.line("commands (names of repositories follow a convention and were not looked up):")
+    for rank, choice in enumerate(choices, 1):
+        command = choice.command if choice.runnable else "not with this version"
+        sink.line(f"{rank}: {command}")
+
+
+def name_of(choice: Choice) -> str:
+    return "twofold" if choice.engine == "twofold" else f"llama.cpp {choice.what}"
+
+
+def short_place(choice: Choice) -> str:
+    """Where it would run, in a few words; what the free memory does not hold is said."""
+    where = choice.place.removesuffix(", the rest from RAM").removesuffix(", the rest in RAM")
+    where = where.removesuffix(": more than the free RAM").removeprefix("base and ")
+    return where + ("; does not fit" if choice.serves is False else "")
+
+
+def show_pareto(pareto: Pareto) -> None:
+    """Speed against quality and context: a row for each quality, a column for each context."""
+    sink, notes = out(), err()
+    if not pareto.points:
+        sink.line(f"no front: {pareto.note or 'no plan fits'}")
+        return
+    contexts = sorted({point.evaluation.knobs.context_tokens for point in pareto.points})
+    rows: dict[tuple[int, str, str], dict[int, str]] = {}
+    for point in pareto.points:
+        knobs = point.evaluation.knobs
+        key = (knobs.residual_bits, knobs.k_type, point.quality + (" *" if point.is_below_floor else ""))
+        rows.setdefault(key, {})[knobs.context_tokens] = short(point.tok_s)
+    table = [
+        (str(bits), kind, quality, *(cells.get(tokens, "") for tokens in contexts))
+        for (bits, kind, quality), cells in rows.items()
+    ]
+    columns = ("bits", "KV", "quality", *(_tokens(tokens) for tokens in contexts))
+    sink.table("tok/s with a full context, of plans that no other beats", columns, table)
+    if any(point.is_below_floor for point in pareto.points):
+        sink.line("* below the quality floor (--min-quality)")
+    notes.line(f"note: {pareto.n_tried} plans looked at, {pareto.n_fitting} fit; ranges are reasoned")
+    if pareto.note is not None:
+        notes.line(f"note: {pareto.note}")
+
+
+def _tokens(n: int) -> str:
+    return f"{n // 1024}K" if n % 1024 == 0 else str(n)
 
 
 def show_report(report: FitReport) -> None:
@@ -186,11 +256,12 @@ def _hint(notes: Sink, report: FitReport) -> None:
     """What to type next."""
     if report.machine.origin == "this machine" and not report.evaluation.speed.decode_tok_s.is_known:
         notes.line("hint: twofold probe measures the bandwidths that a speed needs", style="cyan")
+    if report.is_forced and report.verdict != "fits":
+        notes.line(f"forced: the exit code is 0, and the verdict is still: {WORDS[report.verdict].lower()}")
     if report.runnable and report.verdict in ("fits", "tight"):
-        notes.line(f"hint: twofold chat {report.model}", style="cyan")
+        notes.line(f"hint: twofold chat {shlex.quote(report.command.model or report.model)}", style="cyan")
     elif report.nearest:
-        where = f"--card {shlex.quote(report.machine.label)} " if report.machine.origin == "a card" else ""
-        notes.line(f"hint: twofold fit {report.model} {where}{report.nearest[0].options}", style="cyan")
+        notes.line(f"hint: {report.command.changed(report.nearest[0].options).text}", style="cyan")
 
 
 def show_explanation(report: FitReport) -> None:

@@ -6,6 +6,8 @@ peaks of llama.cpp on CUDA. The embedding stays on the host; a tied one is there
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -240,6 +242,27 @@ def alternatives(
     return tuple(sorted(every, key=lambda one: not one.fits_card))
 
 
+def file_weights(spec: ModelSpec, tensors: Mapping[str, int]) -> LlamaWeights:
+    """Where llama.cpp puts the tensors (name: bytes) of a GGUF file: blocks and head on the card, look-ups on the host.
+
+    Blocks behind the model's last layer are a draft head, which is not loaded without being asked for.
+    """
+    per_layer = [0] * spec.n_layers
+    card = host = 0
+    for name, n_bytes in tensors.items():
+        block = re.match(r"blk\.(\d+)\.", name)
+        if block is not None:
+            if int(block[1]) < spec.n_layers:
+                per_layer[int(block[1])] += n_bytes
+        elif name.startswith(("token_embd.", "per_layer_token_embd.")):
+            host += n_bytes
+        else:
+            card += n_bytes
+    if "output.weight" not in tensors:
+        card += tensors.get("token_embd.weight", 0)  # tied: looked up on the host, multiplied on the card
+    return LlamaWeights(sum(per_layer) + card, host, tuple(per_layer))
+
+
 def as_it_is(
     spec: ModelSpec,
     file_bytes: int,
@@ -249,8 +272,14 @@ def as_it_is(
     card: CardBudget | None,
     host: HostBudget | None,
     margin_mib: float,
+    tensors: Mapping[str, int] | None = None,
 ) -> Alternative:
-    """A GGUF file as it is, with llama.cpp: the file's own size, less an untied embedding that stays on the host."""
+    """A GGUF file as it is, with llama.cpp: its tensors (name: bytes) where its header was read, else the file's own
+    size, less an untied embedding that stays on the host.
+    """
+    if tensors:
+        exact = file_weights(spec, tensors)
+        return alternative(spec, "as it is", exact, 0.0, context_tokens, kv_type, card, host, margin_mib, flag)
     table = codecs.embedding_bytes(spec) // 2
     share = table / max(1, table + sum(m.n_weights for g in spec.groups for m in g.members))
     on_host = int(file_bytes * share)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twofold.planner.alternatives import Choice
+from twofold.planner.command import FitCommand
 from twofold.planner.evaluate import Evaluation, Verdict
 from twofold.planner.host_needs import HostNeeds
 from twofold.planner.llama_cpp import Alternative
 from twofold.planner.machine import CardBudget, MachineBudget
 from twofold.planner.nearest import NearPlan
+from twofold.planner.pareto import Pareto
 from twofold.planner.plan import Plan
+from twofold.planner.quality import QualityClass, plan_class
 from twofold.planner.search.study import SearchResult
 from twofold.profiles.figures import Figure, reasoned, unknown
 
@@ -17,13 +21,9 @@ SCHEMA_VERSION = 1
 EXIT_CODES: dict[Verdict, int] = {"fits": 0, "tight": 3, "does_not_fit": 4, "unknown": 5}
 
 
-def quality_class(plan: Plan) -> str:
+def quality_class(plan: Plan) -> QualityClass:
     """The class that residual width and KV type belong to: q8, q6 or q4."""
-    if plan.residual_bits >= 6 and "q4_0" not in (plan.k_type, plan.v_type):
-        return "q8"
-    if plan.residual_bits == 5 and "q4_0" not in (plan.k_type, plan.v_type):
-        return "q6"
-    return "q4"
+    return plan_class(plan.residual_bits, plan.k_type, plan.v_type)
 
 
 def _search_json(found: SearchResult | None) -> dict[str, object] | None:
@@ -41,7 +41,11 @@ def _search_json(found: SearchResult | None) -> dict[str, object] | None:
 
 @dataclass(frozen=True, slots=True)
 class FitReport:
-    """Everything that `fit` found out. `others` are the machine's other cards, each judged alone."""
+    """Everything that `fit` found out.
+
+    `others` are the machine's other cards, each judged alone. `choices` are all ways to have the model answer, ranked;
+    `alternatives` are llama.cpp's in that order. `is_forced`: the exit code is 0 whatever the verdict.
+    """
 
     model: str
     facts_source: str
@@ -51,10 +55,12 @@ class FitReport:
     evaluation: Evaluation
     others: tuple[tuple[str, Evaluation], ...]
     plan: Plan
+    kl: Figure
     runnable: bool
     runnable_reason: str | None
     largest_context: Figure
     nearest: tuple[NearPlan, ...]
+    choices: tuple[Choice, ...]
     alternatives: tuple[Alternative, ...]
     advice: str | None
     as_is: Alternative | None
@@ -62,7 +68,10 @@ class FitReport:
     download_mib: Figure
     disk_mib: Figure
     notes: tuple[str, ...]
+    command: FitCommand
     search: SearchResult | None = None
+    pareto: Pareto | None = None
+    is_forced: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -70,7 +79,7 @@ class FitReport:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_CODES[self.verdict]
+        return 0 if self.is_forced else EXIT_CODES[self.verdict]
 
     @property
     def shortfall_mib(self) -> Figure:
@@ -89,6 +98,18 @@ class FitReport:
             "ram": self.evaluation.ram.to_json(),
         }
 
+    def _alternatives_json(self) -> list[dict[str, object]]:
+        ranks = {choice.command: choice.to_json() for choice in self.choices}
+        return [{**ranks.get(one.command, {}), **one.to_json()} for one in self.alternatives]
+
+    def _pareto_json(self) -> dict[str, object]:
+        if self.pareto is None:
+            return {}
+        return {
+            "pareto": [point.to_json(self.model) for point in self.pareto.points],
+            "pareto_note": self.pareto.note,
+        }
+
     def to_json(self) -> dict[str, object]:
         """The document of `fit --format json`."""
         return {
@@ -98,6 +119,7 @@ class FitReport:
             "runnable": self.runnable,
             "runnable_reason": self.runnable_reason,
             "quality": quality_class(self.plan),
+            "kl": self.kl.to_json(),
             "plan": self.plan.model_dump(mode="json"),
             "memory": self._memory_json(),
             "devices": [device.to_json() for device in self.evaluation.devices],
@@ -105,8 +127,9 @@ class FitReport:
             "speed": self.evaluation.speed.to_json(),
             "shortfall_mib": self.shortfall_mib.to_json(),
             "largest_context": self.largest_context.to_json(),
-            "nearest": [plan.to_json(self.model) for plan in self.nearest],
-            "alternatives": [one.to_json() for one in self.alternatives],
+            "nearest": [plan.to_json(self.model, self.command) for plan in self.nearest],
+            "choices": [one.to_json() for one in self.choices],
+            "alternatives": self._alternatives_json(),
             "advice": self.advice,
             "as_is": self.as_is.to_json() if self.as_is else None,
             "host_needs": self.host_needs.to_json() if self.host_needs else None,
@@ -115,6 +138,9 @@ class FitReport:
             "machine": self.machine.to_json(),
             "facts_source": self.facts_source,
             "unverified": list(self.unverified),
+            "command": self.command.text,
+            "is_forced": self.is_forced,
             "search": _search_json(self.search),
+            **self._pareto_json(),
             "notes": list(self.notes),
         }

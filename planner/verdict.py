@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from twofold.planner.alternatives import Choice, advice, comparison_host, llama_choice, own_choice, ranked
+from twofold.planner.command import FitCommand
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
-from twofold.planner.machine import CardBudget, MachineBudget
+from twofold.planner.machine import CardBudget, HostBudget, MachineBudget
 from twofold.planner.memory import checkpoint_bytes
 from twofold.planner.nearest import context_figure, nearest_plans
 from twofold.planner.plan import Plan
 from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
+from twofold.planner.quality import known_kl
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
 from twofold.planner.search.study import SearchResult
@@ -40,17 +45,54 @@ def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool
     return not reasons, "; ".join(reasons) or None
 
 
-def _advice(verdict_card: CardBudget | None, found: tuple[Alternative, ...]) -> str | None:
-    """The honest alternative first: where Q8_0 fits the card, llama.cpp is the better choice."""
-    if verdict_card is None:
-        return None
-    whole = [one for one in found if one.fits_card]
-    if not whole:
-        return None
-    best = whole[0]
-    if best.quant == "Q8_0":
-        return f"Q8_0 fits this card: use llama.cpp: {best.command}"
-    return f"{best.quant} fits this card wholly, at lower quality than Q8_0: {best.command}"
+@dataclass(frozen=True, slots=True)
+class GgufFile:
+    """The GGUF file that the model is: the option that opens it, its size, its tensors where the header was read."""
+
+    flag: str
+    file_bytes: int
+    tensors: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """All ways to have the model answer, ranked; llama.cpp's among them in that order; the file as it is."""
+
+    choices: tuple[Choice, ...]
+    alternatives: tuple[Alternative, ...]
+    as_is: Alternative | None
+
+
+def _ways(
+    spec: ModelSpec,
+    evaluation: Evaluation,
+    card: CardBudget | None,
+    machine: MachineBudget,
+    request: Request,
+    gguf_repo: str | None,
+    file: GgufFile | None,
+    kl: Figure,
+    can_run: bool,
+    model: str,
+) -> Ways:
+    context, kind, margin = evaluation.knobs.context_tokens, evaluation.knobs.k_type, request.margin_mib
+
+    def on(host: HostBudget | None) -> tuple[list[Alternative], Alternative | None]:
+        found = list(alternatives(spec, context, kind, card, host, margin, gguf_repo))
+        if file is None:
+            return found, None
+        facts = (spec, file.file_bytes, file.flag, context, kind, card, host, margin)
+        return found, as_it_is(*facts, file.tensors)
+
+    found, as_is = on(machine.host)
+    twins, as_is_twin = on(comparison_host(machine.host))
+    pairs = list(zip(found, twins, strict=True))
+    if as_is is not None and as_is_twin is not None:
+        pairs.append((as_is, as_is_twin))
+    own = own_choice(spec, evaluation, card, machine.host, kl, can_run, model)
+    choices = ranked([own, *(llama_choice(spec, one, twin, kind) for one, twin in pairs)], request)
+    order = {choice.command: rank for rank, choice in enumerate(choices)}
+    return Ways(choices, tuple(sorted(found, key=lambda one: order[one.command])), as_is)
 
 
 def download_estimate(spec: ModelSpec) -> Figure:
@@ -128,6 +170,9 @@ def fit(
     download_mib: Figure | None = None,
     gguf_flag: str | None = None,
     gguf_repo: str | None = None,
+    gguf_tensors: Mapping[str, int] | None = None,
+    kl: Figure | None = None,
+    command: FitCommand | None = None,
     n_trials: int = 0,
     storage_url: str | None = None,
 ) -> FitReport:
@@ -137,6 +182,9 @@ def fit(
         download_mib: what would have to be fetched, where known better than from the spec.
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
+        gguf_tensors: bytes of each tensor of the GGUF file, where its header was read.
+        kl: what was measured of the model's own checkpoint.
+        command: the command that asks for this, for the commands that ask for something near.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
         storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
 
@@ -151,14 +199,14 @@ def fit(
     found = None
     if n_trials > 0 and card is not None:
         evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials, storage_url)
-    plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
+    knobs = evaluation.knobs
+    plan = knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
-    largest = context_figure(spec, evaluation, card, machine, request.margin_mib)
-    most = int(largest.number) if largest.is_known else 0
-    context, kind = evaluation.knobs.context_tokens, evaluation.knobs.k_type
-    others = alternatives(spec, context, kind, card, machine.host, request.margin_mib, gguf_repo)
+    kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type)
+    command = command or FitCommand(spec.name)
+    file = GgufFile(gguf_flag, spec.weights_bytes, gguf_tensors) if gguf_flag and spec.weights_bytes else None
+    ways = _ways(spec, evaluation, card, machine, request, gguf_repo, file, kl, can_run, command.model or spec.name)
     download = download_mib or download_estimate(spec)
-    file_bytes = spec.weights_bytes
     return FitReport(
         model=spec.name,
         facts_source=spec.facts_source,
@@ -168,20 +216,21 @@ def fit(
         evaluation=evaluation,
         others=tuple((other.name, found) for other, found in evaluations if other is not None and other is not card),
         plan=plan,
+        kl=kl,
         runnable=can_run,
         runnable_reason=why_not,
-        largest_context=largest,
-        nearest=nearest_plans(spec, evaluation, card, machine, request, most),
-        alternatives=others,
-        advice=_advice(card, others),
-        as_is=as_it_is(spec, file_bytes, gguf_flag, context, kind, card, machine.host, request.margin_mib)
-        if gguf_flag and file_bytes
-        else None,
+        largest_context=context_figure(spec, evaluation, card, machine, request.margin_mib),
+        nearest=nearest_plans(spec, evaluation, card, machine, request),
+        choices=ways.choices,
+        alternatives=ways.alternatives,
+        advice=advice(card, ways.choices, request),
+        as_is=ways.as_is,
         host_needs=host_needs(spec, evaluation, card, request.margin_mib)
         if card is not None and not _knows_host(machine)
         else None,
         download_mib=download,
-        disk_mib=_disk(spec, evaluation.knobs.residual_bits, download),
+        disk_mib=_disk(spec, knobs.residual_bits, download),
         notes=(*_notes(spec, machine, request, evaluation), *(_search_notes(found) if found else ())),
+        command=command,
         search=found,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from safetensors.numpy import save_file
 
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
+from twofold.planner.plan import Plan
 from twofold.probes import probe
 from twofold.profiles.export import document_of, to_bytes
 
@@ -259,3 +261,87 @@ def test_a_checkpoint_whose_record_is_incomplete_does_not_fit(
     assert run(str(folder)) != 0
     shown = capsys.readouterr()
     assert "FITS" not in shown.out and "version" in shown.err
+
+
+def test_near_plans_are_commands_that_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("google/gemma-4-31B-it", "--card", "3060 12gb", "--ctx", "64K", "--residual-bits", "7")
+    found = document(capsys, *asked, code=4)
+    assert len(found["nearest"]) >= 2
+    assert any(near["below_floor"] for near in found["nearest"])
+    for near in found["nearest"]:
+        words = shlex.split(near["command"])
+        assert words[:5] == ["twofold", "fit", "google/gemma-4-31B-it", "--card", "3060 12gb"]
+        again = document(capsys, *words[2:], "--trials", "0")
+        assert again["verdict"] == "fits"
+        for knob in ("context_tokens", "residual_bits", "k_type"):
+            assert again["plan"][knob] == near["plan"][knob]
+    assert run(*asked) == 4
+    shown = capsys.readouterr()
+    for near in found["nearest"]:
+        assert near["command"] in shown.out
+    assert found["nearest"][0]["command"] in shown.err
+
+
+def test_pareto_in_words_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, *GEMMA, "--ram", "64", "--ram-gb-s", "36", "--cpu", "avx512", "--pareto")
+    assert {point["quality"] for point in found["pareto"]} == {"q8", "q6", "q4"}
+    for point in found["pareto"]:
+        assert point["decode_full_tok_s"]["source"] == "reasoned"
+        assert Plan.model_validate(point["plan"]).context_tokens == point["context_tokens"]
+    floored = document(capsys, *GEMMA, "--min-quality", "q8", "--pareto")
+    assert {point["quality"] for point in floored["pareto"]} == {"q8"}
+    assert run(*GEMMA, "--pareto") == 0
+    shown = capsys.readouterr()
+    assert "tok/s with a full context, of plans that no other beats" in shown.out
+    assert "50 GB/s; --ram-gb-s and --cpu state yours" in shown.err
+    assert "pareto" not in document(capsys, *GEMMA)
+
+
+@pytest.mark.parametrize("options", [("--pareto",), ("--pareto", "--engine", "llama.cpp", "Qwen/Qwen3.8-27B")])
+def test_pareto_is_about_one_model_of_twofolds(capsys: pytest.CaptureFixture[str], options: tuple[str, ...]) -> None:
+    assert run(*options) == 2
+    assert "--pareto" in capsys.readouterr().err
+
+
+def test_force_changes_the_exit_code_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("google/gemma-4-31B-it", "--card", "3060 12gb", "--ctx", "128K")
+    plain, forced = document(capsys, *asked, code=4), document(capsys, *asked, "--force")
+    assert forced.pop("is_forced") is True and plain.pop("is_forced") is False
+    assert forced == plain
+    assert run(*asked, "--force") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("DOES NOT FIT")
+    assert "forced: the exit code is 0, and the verdict is still: does not fit" in shown.err
+    llama = ("Qwen/Qwen3.8-27B", "--engine", "llama.cpp", "--weights-name", "Q8_0", "--card", "3060 12gb")
+    assert run(*llama) == 4 and run(*llama, "--force") == 0
+
+
+def test_force_takes_an_unknown_model_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["FooForCausalLM"], "model_type": "foo"}))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    assert document(capsys, str(tmp_path), "--force")["verdict"] == "unknown"
+
+
+def test_a_checkpoints_own_kl_is_shown(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    assert document(capsys, str(tiny_checkpoint))["kl"]["source"] == "unknown"
+    folder = tmp_path / "judged"
+    shutil.copytree(tiny_checkpoint, folder)
+    config = json.loads((folder / "config.json").read_text())
+    kl = {"value": 0.0123, "unit": "nats", "source": "measured", "by": "test"}
+    config["quantization_config"]["measured"] = {"rows": {"verifier": {"kl": kl}}, "tokens": 4321}
+    (folder / "config.json").write_text(json.dumps(config))
+    found = document(capsys, str(folder))["kl"]
+    assert found["value"] == 0.0123 and found["source"] == "reported" and "4,321" in found["by"]
+
+
+def test_a_gguf_is_answered_twice_in_words(capsys: pytest.CaptureFixture[str], smollm2_gguf: Path) -> None:
+    assert run(str(smollm2_gguf)) == 0
+    shown = capsys.readouterr().out
+    assert "a GGUF file has two answers. As it is, with llama.cpp: fits, " in shown
+    assert "Requantised by twofold: " in shown
+    found = document(capsys, str(smollm2_gguf))
+    size = smollm2_gguf.stat().st_size / (1 << 20)
+    # The embedding is tied: once for look-ups, once as the head; a cache of 180 MiB and a mask beside it.
+    assert size < found["as_is"]["ram_mib"]["value"] < size + 33 + 180 + 10

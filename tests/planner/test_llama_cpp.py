@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
-from twofold.planner.llama_cpp import QUANTS, alternatives, as_it_is, llama_weights
+from twofold.planner.llama_cpp import QUANTS, alternatives, as_it_is, file_weights, llama_weights
 from twofold.planner.machine import MachineBudget
 from twofold.planner.memory import CUDA_CONTEXT_MIB
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.gguf_header import read_gguf_header
+from twofold.profiles.readers.local import read_gguf_spec
 
 Shipped = Callable[[str], ModelSpec]
 Machines = Callable[..., MachineBudget]
@@ -71,3 +74,23 @@ def test_a_file_as_it_is_takes_its_own_size(shipped: Shipped, card_alone: Machin
     assert one.fits_card
     assert one.command.startswith("llama-server -m my.gguf -c 8192")
     assert one.vram_mib.number == pytest.approx(98_362_432 / 2**20 + 180 + 8 + CUDA_CONTEXT_MIB[1], abs=1)
+
+
+def test_a_gguf_is_counted_by_its_tensors(smollm2_gguf: Path, card_alone: Machines) -> None:
+    header = read_gguf_header(smollm2_gguf)
+    spec = read_gguf_spec(smollm2_gguf)
+    tensors = {name: info.n_bytes for name, info in header.tensors.items() if info.n_bytes is not None}
+    found = file_weights(spec, tensors)
+    table = tensors["token_embd.weight"]
+    assert "output.weight" not in tensors, "tied: on the host for look-ups, on the card as the head"
+    assert found.host == table
+    assert found.card == sum(tensors.values())
+    assert len(found.per_layer) == spec.n_layers and sum(found.per_layer) + table < found.card
+    untied = file_weights(spec, {**tensors, "output.weight": 1000, "blk.30.nextn.weight": 5000})
+    assert untied.card == found.card - table + 1000, "a block behind the last layer is a draft head: not loaded"
+    card = card_alone("RTX 4090").cards[0]
+    facts = (spec, header.file_bytes, "-m x.gguf", 8192, "f16", card, None, 512)
+    exact, by_size = as_it_is(*facts, tensors), as_it_is(*facts)
+    assert exact.vram_mib.low is not None and exact.vram_mib.high is not None
+    assert exact.vram_mib.high - exact.vram_mib.low == pytest.approx(CUDA_CONTEXT_MIB[2] - CUDA_CONTEXT_MIB[0], abs=0.2)
+    assert exact.vram_mib.number == pytest.approx(by_size.vram_mib.number, rel=0.01)

@@ -1,0 +1,175 @@
+"""From MODEL and options to the report of `fit`: what is read of the model, and what is known beside its shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twofold.profiles.errors import InvalidOption
+
+if TYPE_CHECKING:
+    import typer
+
+    from twofold.planner.command import FitCommand
+    from twofold.planner.machine import MachineBudget
+    from twofold.planner.report import FitReport
+    from twofold.planner.request import Request
+    from twofold.profiles.figures import Figure
+    from twofold.profiles.model_spec import ModelSpec
+    from twofold.profiles.sources import ModelRef
+
+# Options that say how an answer is shown, not what is asked.
+_SHOWING = ("--explain", "--format", "--html", "--pareto", "--force", "--storage", "--trials")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What `fit MODEL` was asked."""
+
+    machine: MachineBudget
+    request: Request
+    is_context_given: bool
+    is_floor_given: bool
+    command: FitCommand
+    n_trials: int
+    storage: str | None
+    with_pareto: bool
+    is_forced: bool
+
+
+def command_of(context: typer.Context, model: str) -> FitCommand:
+    """The command as it was given: the options from the command line, none from settings or defaults."""
+    from twofold.planner.command import FitCommand
+
+    found: list[tuple[str, str | None]] = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.param_type_name != "option" or source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[str(parameter.name)]
+        name = max(parameter.opts, key=len)
+        found.append((name, None if value is True else str(value)))
+    return FitCommand(model, tuple(found))
+
+
+def refuse_pictures(pareto: bool, html: Path | None, uses_llama: bool) -> None:
+    """`--pareto` and `--html` are about one model's plans of twofold.
+
+    Raises:
+        InvalidOption: naming the option.
+    """
+    name = "--html" if html is not None else "--pareto" if pareto else None
+    if name is None:
+        return
+    if uses_llama:
+        raise InvalidOption(
+            f"{name} shows plans of twofold", found="--engine llama.cpp", hint="leave out --engine: its files are shown"
+        )
+    raise InvalidOption(f"{name} needs a model", found="no MODEL", hint=f"twofold fit Qwen/Qwen3-8B {name}")
+
+
+def build_report(ref: ModelRef, asked: Asked) -> tuple[FitReport, ModelSpec]:
+    """The answer, and the model that it is about.
+
+    Raises:
+        TwofoldError: the model cannot be read, or the options contradict each other.
+    """
+    from twofold.cli.fit_options import gguf_flag
+    from twofold.planner.verdict import fit
+    from twofold.profiles.readers.local import check_shards
+    from twofold.profiles.sources import read_spec
+    from twofold.profiles.sources.aliases import ALIASES
+
+    spec = read_spec(ref)
+    request = asked.request
+    if not asked.is_context_given and request.context_tokens is not None:
+        request = request.with_context(min(request.context_tokens, spec.context_length))
+    if ref.path is not None and ref.path.is_dir():
+        check_shards(ref.path)
+    kl = None
+    if ref.kind == "checkpoint" and ref.path is not None:
+        bits, kl = _checkpoint_facts(ref.path)
+        request = replace(request, fixed_bits=bits)
+    report = fit(
+        spec,
+        asked.machine,
+        request,
+        download_mib=_download(ref, spec),
+        gguf_flag=gguf_flag(ref),
+        gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+        gguf_tensors=_tensors(ref),
+        kl=kl,
+        command=asked.command.without(_SHOWING),
+        n_trials=asked.n_trials,
+        storage_url=asked.storage,
+    )
+    report = replace(_with_engine(report), is_forced=asked.is_forced)
+    return (_with_pareto(report, spec, asked, request) if asked.with_pareto else report), spec
+
+
+def _with_pareto(report: FitReport, spec: ModelSpec, asked: Asked, request: Request) -> FitReport:
+    """Down to the user's floor; to the lowest class where none was stated, marked as below the default one."""
+    from twofold.planner.pareto import pareto_front
+    from twofold.planner.request import QualityFloor
+    from twofold.profiles.settings import get_settings
+
+    stated = asked.is_floor_given or get_settings().min_quality is not None
+    floor = request.quality if stated else QualityFloor.parse("q4")
+    knobs = report.evaluation.knobs
+    return replace(report, pareto=pareto_front(spec, asked.machine, report.card, request, knobs, floor))
+
+
+def _download(ref: ModelRef, spec: ModelSpec) -> Figure:
+    from twofold.planner.verdict import download_estimate
+    from twofold.profiles.figures import reasoned
+    from twofold.profiles.sources import download_bytes
+    from twofold.profiles.units import MIB
+
+    if ref.alias is not None or ref.path is not None:
+        here = download_bytes(ref)
+        return replace(here, value=round(here.number / MIB, 1), unit="MiB", low=None, high=None)
+    if ref.kind == "checkpoint":
+        return reasoned(0, "MiB", "already on this disk")
+    return download_estimate(spec)
+
+
+def _tensors(ref: ModelRef) -> dict[str, int] | None:
+    """Bytes of each tensor of a GGUF file on this disk; None where there is none, or it has types of unknown size."""
+    from twofold.profiles.readers.gguf_header import read_gguf_header
+    from twofold.profiles.sources.aliases import ALIASES
+    from twofold.profiles.sources.wheel import cached_path, is_cached
+
+    path = ref.path if ref.kind == "gguf" else None
+    if ref.alias is not None and is_cached(ALIASES[ref.alias]):
+        path = cached_path(ALIASES[ref.alias])
+    if path is None:
+        return None
+    sizes = {name: info.n_bytes for name, info in read_gguf_header(path).tensors.items()}
+    known = {name: n_bytes for name, n_bytes in sizes.items() if n_bytes is not None}
+    return known if len(known) == len(sizes) else None
+
+
+def _checkpoint_facts(path: Path) -> tuple[int, Figure | None]:
+    """The residual width that a twofold checkpoint was made with, and its verifier's KL where it was measured.
+
+    Raises:
+        CorruptFile, UnsupportedModel: a configuration that the engine would refuse.
+    """
+    from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.planner.quality import checkpoint_kl
+    from twofold.profiles.readers.local import read_json_object
+
+    found: dict[str, Any] = read_json_object(path / "config.json")
+    config = CheckpointConfig.from_json(found.get("quantization_config"))
+    return config.residual_bits, checkpoint_kl(config.measured)
+
+
+def _with_engine(report: FitReport) -> FitReport:
+    """Nothing runs here without the native module, whatever the plan says."""
+    from twofold.kernels.cpu import missing_reason
+
+    reason = missing_reason() if report.runnable and report.machine.origin == "this machine" else None
+    if reason is None:
+        return report
+    return replace(report, runnable=False, runnable_reason=f"the native module is missing: {reason}")
