@@ -171,8 +171,7 @@ def pareto_front(
     """
     front = _Front(spec, machine, card, request)
     if card is None and (machine.host is None or not machine.host.ram_read_gb_s.is_known):
-        note = "the RAM bandwidth is unknown, so plans cannot be compared: twofold probe measures it"
-        return Pareto((), 0, 0, note)
+        return Pareto((), 0, 0, "the RAM bandwidth is unknown, so plans cannot be compared: twofold probe measures it")
     points = [front.point(knobs) for knobs in front.candidates(chosen, floor)]
     known = [point for point in points if point.tok_s.is_known]
     kept = [one for one in known if not any(beats(other, one) for other in known if other is not one)]
