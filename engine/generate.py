@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -67,7 +67,9 @@ class Generation(Iterator[StepResult]):
         self.stats = GenerationStats(prompt_tokens=len(prompt_tokens))
         self._engine, self._prompt, self._params = engine, prompt_tokens, params
         self._stop, self._limit, self._on_progress = frozenset(stop_tokens), max_tokens, on_progress
-        self._steps = self._run()
+        self._last_start = len(prompt_tokens)
+        self._last: StepResult | None = None
+        self._steps: Generator[StepResult] = self._run()
 
     def __iter__(self) -> Self:
         return self
@@ -75,7 +77,20 @@ class Generation(Iterator[StepResult]):
     def __next__(self) -> StepResult:
         return next(self._steps)
 
-    def _run(self) -> Iterator[StepResult]:
+    def end_at(self, n_tokens: int) -> None:
+        """End the answer behind the first `n_tokens` of the last result, where whoever reads it found its end.
+
+        Text, cache and counts are then what they would be had the step given no more, whatever was drafted.
+        """
+        last = self._last
+        if last is None or not 0 <= n_tokens <= len(last.tokens):
+            raise ValueError(f"the last result has no {n_tokens} tokens to end at")
+        self._steps.close()
+        self._engine.truncate(self._last_start + n_tokens)
+        self.stats.generated_tokens -= len(last.tokens) - n_tokens + (last.stop_token is not None)
+        self.stats.finish = "stop"
+
+    def _run(self) -> Generator[StepResult]:
         stats, engine = self.stats, self._engine
         start = time.perf_counter()
         stats.reused_tokens = engine.prefill(self._prompt, self._on_progress)
@@ -93,6 +108,7 @@ class Generation(Iterator[StepResult]):
             except BaseException:
                 engine.truncate(min(length, len(engine.tokens)))
                 raise
+            self._last_start, self._last = length, result
             yield result
             if result.finish is not None:
                 return

@@ -193,9 +193,10 @@ class Session:
             for result in generation:
                 finish: Ending = result.finish or "interrupted"
                 text = ""
-                for token in result.tokens:
+                for count, token in enumerate(result.tokens, 1):
                     text += detokenizer.push(token)
                     if detokenizer.stopped is not None:
+                        generation.end_at(count)
                         yield "stop", text
                         return
                 yield finish, text

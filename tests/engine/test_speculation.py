@@ -24,6 +24,14 @@ Make = Callable[..., Path]
 MakePlan = Callable[..., Plan]
 pytestmark = pytest.mark.filterwarnings("ignore::twofold.engine.backend.SlowKernels")
 SAMPLED = SamplingParams(temperature=1.1, repetition_penalty=1.1, seed=4)
+SLIDING: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 5,
+    "query_pre_attn_scalar": 9,
+}
+"""Its window and the chunks below are so short that it moves in every step."""
+MODELS = pytest.mark.parametrize("model", [{}, SLIDING], ids=["growing", "sliding"])
 WATCHED = ("engine", "draft", "draft_head", "accept", "kv_cache", "rank_counts", "generate", "replay", "native_replay")
 
 
@@ -57,13 +65,14 @@ class InterruptAt:
         return self._line
 
 
+@MODELS
 def test_an_interrupt_at_any_line_of_a_step_costs_nothing_but_that_step(
-    make_checkpoint: Make, make_plan: MakePlan
+    make_checkpoint: Make, make_plan: MakePlan, model: dict[str, Any]
 ) -> None:
-    folder, start = make_checkpoint(), prompt(20)
+    folder, start = make_checkpoint(**model), prompt(20)
     plain = Engine.load(folder, make_plan())
     expected = [token for result in generate(plain, start, SAMPLED, max_tokens=16) for token in result.tokens]
-    engine = Engine.load(folder, make_plan(draft_nodes=9, draft_depth=3))
+    engine = Engine.load(folder, make_plan(draft_nodes=9, draft_depth=3, prefill_chunk=8 if model else 32))
 
     def one_step(n: int | None) -> InterruptAt:
         engine.reset()
@@ -86,10 +95,45 @@ def test_an_interrupt_at_any_line_of_a_step_costs_nothing_but_that_step(
         assert engine.tokens[20:28] == expected[:8], f"line {n}"
 
 
-def test_an_interrupted_generation_keeps_what_it_yielded(make_checkpoint: Make, make_plan: MakePlan) -> None:
-    folder, start = make_checkpoint(), prompt(20)
-    engine = Engine.load(folder, make_plan(draft_nodes=9, draft_depth=3))
+@MODELS
+def test_an_interrupt_at_any_line_of_the_prompt_keeps_finished_chunks(
+    make_checkpoint: Make, make_plan: MakePlan, model: dict[str, Any]
+) -> None:
+    folder, start = make_checkpoint(**model), prompt(40)
+    plain = Engine.load(folder, make_plan(prefill_chunk=64))
+    expected = [token for result in generate(plain, start, SAMPLED, max_tokens=8) for token in result.tokens]
+    engine = Engine.load(folder, make_plan(draft_nodes=9, draft_depth=3, prefill_chunk=8))
+
+    def read_prompt(n: int | None) -> InterruptAt:
+        engine.prefill([*start[:10], 1, 2])  # its end is taken back
+        with InterruptAt(n) as watch:
+            engine.prefill(start)
+        return watch
+
+    read_prompt(None)
+    lines = read_prompt(None).seen
+    kept = set()
+    for n in range(1, lines + 1, max(1, lines // 60)):
+        with pytest.raises(KeyboardInterrupt):
+            read_prompt(n)
+        kept.add(engine.cached_tokens)
+        if n % 2:  # what goes on may be the same call, or the next step of whatever the text is now
+            engine.prefill(start)
+        if engine.tokens == start:
+            while len(engine.tokens) < 40 + 8:
+                engine.step(SAMPLED)
+            assert engine.tokens[40:48] == expected, f"line {n}"
+    assert len(kept) > 3
+
+
+@MODELS
+def test_an_interrupted_generation_keeps_what_it_yielded(
+    make_checkpoint: Make, make_plan: MakePlan, model: dict[str, Any]
+) -> None:
+    folder, start = make_checkpoint(**model), prompt(20)
+    engine = Engine.load(folder, make_plan(draft_nodes=9, draft_depth=3, prefill_chunk=8 if model else 32))
     expected = [token for result in generate(engine, start, SAMPLED, max_tokens=30) for token in result.tokens]
+    engine.reset()
     with InterruptAt(None) as watch:
         list(generate(engine, start, SAMPLED, max_tokens=30))
     for n in range(1, watch.seen, max(1, watch.seen // 25)):
@@ -106,14 +150,16 @@ def test_an_interrupted_generation_keeps_what_it_yielded(make_checkpoint: Make, 
 
 @pytest.mark.parametrize("context", [21, 22, 25, 33])
 @pytest.mark.parametrize("shape", [(4, 4), (12, 3), (30, 6)])
+@MODELS
 def test_nothing_is_drafted_beyond_the_context(
-    make_checkpoint: Make, make_plan: MakePlan, context: int, shape: tuple[int, int]
+    make_checkpoint: Make, make_plan: MakePlan, model: dict[str, Any], context: int, shape: tuple[int, int]
 ) -> None:
-    folder, start = make_checkpoint(), prompt(20)
+    folder, start = make_checkpoint(**model), prompt(20)
     plain = Engine.load(folder, make_plan(context_tokens=context))
     expected = [token for result in generate(plain, start) for token in result.tokens]
     assert len(expected) == context - 20
-    engine = Engine.load(folder, make_plan(context_tokens=context, draft_nodes=shape[0], draft_depth=shape[1]))
+    plan = make_plan(context_tokens=context, draft_nodes=shape[0], draft_depth=shape[1], prefill_chunk=8)
+    engine = Engine.load(folder, plan)
     highest: list[int] = []
     run = engine._pass
 
