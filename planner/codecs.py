@@ -25,8 +25,12 @@ _GGUF_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "Q2_K": "IQ4_N
 def split_bytes(out_features: int, in_features: int, bits: int) -> int:
     """Codes of `bits` bits and fp16 scales of one Linear."""
     codes = blocks(in_features) * (TILE_ROWS * BLOCK_INPUTS * bits // 8)
-    scale_groups = -(-in_features // GROUP_SIZE)
-    return tiles(out_features) * (codes + scale_groups * TILE_ROWS * F16_BYTES)
+    return tiles(out_features) * codes + split_scale_bytes(out_features, in_features)
+
+
+def split_scale_bytes(out_features: int, in_features: int) -> int:
+    """The scales of it: one in fp16 per row and group of inputs, of whole tiles."""
+    return tiles(out_features) * -(-in_features // GROUP_SIZE) * TILE_ROWS * F16_BYTES
 
 
 def _member_bytes(member: LinearSpec, bits: int) -> int:
@@ -87,6 +91,15 @@ def embedding_bytes(spec: ModelSpec) -> int:
     return spec.n_embedding_weights * F16_BYTES
 
 
+def gguf_codec(cols: int, codec: str) -> str:
+    """The GGML type that rows of `cols` weights get where `codec` is wanted: llama.cpp's fallback for odd lengths."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    while cols % GGML_QUANT_SIZES[GGMLQuantizationType[codec]][0]:
+        codec = _GGUF_FALLBACK.get(codec, "F16")
+    return codec
+
+
 @functools.lru_cache(maxsize=4096)
 def gguf_bytes(rows: int, cols: int, codec: str) -> int:
     """A GGUF tensor [rows, cols] stored as `codec` (a GGML type name), with llama.cpp's fallback for odd row lengths.
@@ -95,9 +108,6 @@ def gguf_bytes(rows: int, cols: int, codec: str) -> int:
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    sizes: tuple[int, int] = GGML_QUANT_SIZES[GGMLQuantizationType[codec]]
+    sizes: tuple[int, int] = GGML_QUANT_SIZES[GGMLQuantizationType[gguf_codec(cols, codec)]]
     block, size = sizes
-    if cols % block:
-        fallback = _GGUF_FALLBACK.get(codec, "F16")
-        return gguf_bytes(rows, cols, fallback if fallback != codec else "F16")
     return rows * (cols // block) * size

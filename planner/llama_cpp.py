@@ -26,7 +26,7 @@ QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")
 # Files of one name differ by mixture and version.
 WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.015, "Q6_K": 0.03, "Q4_K_M": 0.06}
 # Decode with GGUF kernels reaches a larger share of the bandwidth than a 2-bit kernel does.
-_EFFICIENCY = (GPU_EFFICIENCY[0], 0.65, 0.85)
+LLAMA_EFFICIENCY = (GPU_EFFICIENCY[0], 0.65, 0.85)
 
 
 def _uses_more_bits(index: int, n_layers: int) -> bool:
@@ -35,7 +35,8 @@ def _uses_more_bits(index: int, n_layers: int) -> bool:
     return index < eighth or index >= 7 * n_layers // 8 or (index - eighth) % 3 == 2
 
 
-def _codec(member: LinearSpec, layer: LayerSpec, n_layers: int, quant: Quant) -> str:
+def member_codec(member: LinearSpec, layer: LayerSpec, n_layers: int, quant: str) -> str:
+    """The GGML type of one Linear in a file of `quant`."""
     if quant != "Q4_K_M":
         return quant
     raised = member.name.endswith(("v_proj", "down_proj")) and _uses_more_bits(layer.index, n_layers)
@@ -63,7 +64,7 @@ def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
         total = 2 * codecs.dense_bytes(spec, layer)  # F32 in a GGUF
         for group in layer.groups:
             for member in group.members:
-                codec = _codec(member, layer, spec.n_layers, quant)
+                codec = member_codec(member, layer, spec.n_layers, quant)
                 one = codecs.gguf_bytes(member.out_features, member.in_features, codec)
                 total += one * member.copies
                 idle += round(one * member.copies * (1 - member.share_read(1)))
@@ -133,7 +134,7 @@ def model_flag(spec: ModelSpec, quant: str, repo: str | None) -> str:
 def _speed(card_bytes: float, host_bytes: float, card: CardBudget | None, host: HostBudget | None) -> Figure:
     seconds = [0.0, 0.0, 0.0]
     for n_bytes, figure, efficiency, what in (
-        (card_bytes, card.bandwidth_gb_s if card else None, _EFFICIENCY, "the card's bandwidth"),
+        (card_bytes, card.bandwidth_gb_s if card else None, LLAMA_EFFICIENCY, "the card's bandwidth"),
         (host_bytes, host.ram_read_gb_s if host else None, RESIDUAL_EFFICIENCY, "the RAM bandwidth"),
     ):
         if not n_bytes:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from twofold.planner.evaluate import DeviceVerdict, Verdict, judge
 from twofold.planner.kv import KV_BLOCKS
-from twofold.planner.llama_cpp import QUANTS, WEIGHTS_SPREAD, llama_weights
+from twofold.planner.llama_cpp import LLAMA_EFFICIENCY, QUANTS
 from twofold.planner.llama_run import LlamaRun, run_terms
 from twofold.planner.machine import CardBudget, MachineBudget, card_problem
 from twofold.planner.memory import CUDA_CONTEXT_MIB, DeviceMemory, Term, estimate
+from twofold.planner.named_files import NamedWeights, named_weights
 from twofold.planner.observed import (
     ENGINE,
     HEAD_SPREAD_MIB,
@@ -28,6 +29,7 @@ from twofold.planner.observed import (
 )
 from twofold.planner.report import EXIT_CODES, SCHEMA_VERSION
 from twofold.planner.request import DEFAULT_MARGIN_MIB
+from twofold.planner.ternary import TERNARY
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -148,37 +150,43 @@ def _calibrated_terms(found: Calibration) -> list[Term]:
     return terms
 
 
-def _quant_of(name: str | None) -> str:
-    text = (name or "").upper()
-    found = next((quant for quant in QUANTS if quant in text), None)
+def _named(spec: ModelSpec, name: str | None) -> NamedWeights:
+    found = named_weights(spec, name or "")
     if found is None:
         raise InvalidOption(
             "nothing is known about this file",
             found=f"no observation of {name!r}" if name else "no file is named",
-            needed="its weights on the card in MiB, or a name with Q8_0, Q6_K or Q4_K_M in it",
+            needed=f"its weights on the card in MiB, or a name with one of {', '.join(QUANTS + TERNARY)} in it",
             hint="--weights-mib N (llama.cpp prints it as the model buffer's size), or --weights-name NAME",
         )
     return found
 
 
+def _head_term(spec: ModelSpec, named: NamedWeights | None, plain_mib: float, seen: Sequence[Observation]) -> Term:
+    """The draft head of a file that nobody observed."""
+    if named is not None and named.draft_head is not None:
+        low, high = (size / MIB for size in named.draft_head)
+        return estimate("draft_head", "vram", (low, high, high), "the draft head's tensors as published")
+    head = draft_head_mib(spec, plain_mib, seen)
+    low, high = max(0.0, head - HEAD_SPREAD_MIB), head + HEAD_SPREAD_MIB
+    return estimate("draft_head", "vram", (low, head, high), "the draft head's weights and its context")
+
+
 def _reasoned_terms(spec: ModelSpec, file: LlamaFile, run: LlamaRun, observations: Sequence[Observation]) -> list[Term]:
+    named = None
     if file.weights_mib is not None:
         weights = estimate("weights", "vram", (file.weights_mib,) * 3, "--weights-mib")
     elif file.name is not None and (stated := stated_weights_mib(spec, file.name, observations)) is not None:
         by = "the file's size as reported, less the embedding"
         weights = estimate("weights", "vram", (stated * 0.97, stated, stated * 1.03), by)
     else:
-        quant = next(one for one in QUANTS if one == _quant_of(file.name))
-        mib = llama_weights(spec, quant).card / MIB
-        spread = WEIGHTS_SPREAD[quant]
-        by = f"{quant} blocks of every tensor on the card; files of this name differ"
-        weights = estimate("weights", "vram", (mib * (1 - spread), mib, mib * (1 + spread)), by)
+        named = _named(spec, file.name)
+        mib, spread = named.weights.card / MIB, named.spread
+        weights = estimate("weights", "vram", (mib * (1 - spread), mib, mib * (1 + spread)), named.by)
     by = "CUDA context and constant buffers: range of what reported peaks left over"
     terms = [weights, estimate("runtime", "vram", CUDA_CONTEXT_MIB, by)]
     if run.draft_mtp and file.weights_mib is None:
-        head = draft_head_mib(spec, weights.bytes / MIB + CUDA_CONTEXT_MIB[1], observations)
-        low, high = max(0.0, head - HEAD_SPREAD_MIB), head + HEAD_SPREAD_MIB
-        terms.append(estimate("draft_head", "vram", (low, head, high), "the draft head's weights and its context"))
+        terms.append(_head_term(spec, named, weights.bytes / MIB + CUDA_CONTEXT_MIB[1], observations))
     return terms
 
 
@@ -213,14 +221,19 @@ def _fewer(spec: ModelSpec, run: LlamaRun) -> Iterator[tuple[str, LlamaRun]]:
         tokens //= 2
 
 
-def _tok_s(found: Calibration | None, card: CardBudget, run: LlamaRun) -> Figure:
-    """Speed is only ever somebody's measurement of the same file, on the same card and with the same draft."""
+def _tok_s(found: Calibration | None, memory: DeviceMemory, card: CardBudget, run: LlamaRun) -> Figure:
+    """Somebody's measurement of the same file, on the same card and with the same draft; else what the bytes allow."""
     seen = found.nearest if found is not None else None
-    if seen is None or seen.tok_s is None:
-        return unknown("tok/s", "no reported run of this file says its speed; `twofold fit` without --engine estimates")
-    if not is_same_card(card.name, seen.gpu) or (seen.spec_n or 0) != run.draft_mtp:
-        return unknown("tok/s", f"the nearest reported run is of another card or draft ({seen.gpu})")
-    return reported(seen.tok_s, "tok/s", f"{seen.id}, at {seen.ctx} tokens: {seen.source}")
+    is_same = seen is not None and is_same_card(card.name, seen.gpu) and (seen.spec_n or 0) == run.draft_mtp
+    if seen is not None and seen.tok_s is not None and is_same:
+        return reported(seen.tok_s, "tok/s", f"{seen.id}, at {seen.ctx} tokens: {seen.source}")
+    if not card.bandwidth_gb_s.is_known:
+        return unknown("tok/s", f"the bandwidth of {card.name} is unknown: {card.bandwidth_gb_s.by}")
+    read = memory.terms[0].bytes - (CUDA_CONTEXT_MIB[1] * MIB if found is not None else 0)
+    slow, likely, fast = (card.bandwidth_gb_s.number * 1e9 * share / read for share in LLAMA_EFFICIENCY)
+    draft = ", its draft not counted" if run.draft_mtp else ""
+    by = f"bandwidth × {LLAMA_EFFICIENCY[0]:g} to {LLAMA_EFFICIENCY[2]:g} / weights, little context{draft}"
+    return reasoned(round(likely, 2), "tok/s", by, low=round(slow, 2), high=round(fast, 2))
 
 
 def _command(file: LlamaFile, run: LlamaRun) -> str:
@@ -297,7 +310,7 @@ def fit_llama(
         device=device,
         others=tuple(verdict for other, verdict, _ in answers if other is not card),
         calibration=found,
-        tok_s=_tok_s(found, card, run),
+        tok_s=_tok_s(found, device.memory, card, run),
         nearest=tuple(nearest[:3]),
         command=_command(file, run),
         notes=_notes(machine, found, run),

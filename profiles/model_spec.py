@@ -82,7 +82,8 @@ class LayerSpec:
 
     `window` in tokens for sliding layers. `state_bytes` is a recurrent layer's state per live copy (fp32 matrices and
     the convolution tail). `latent_dim` is the cached width of an MLA layer. `shares_layer` is the layer whose cache
-    is reused. `dense_weights` counts weights that stay in 16 bits (routers, small gates, convolutions).
+    is reused. `dense_weights` counts weights that stay in 16 bits (routers, small gates, convolutions, norms);
+    `gate_weights` are those of them that are matrices beside the recurrent layer's input projections.
     """
 
     index: int
@@ -97,6 +98,7 @@ class LayerSpec:
     latent_dim: int = 0
     shares_layer: int | None = None
     dense_weights: int = 0
+    gate_weights: int = 0
     rope: RopeSpec | None = None
 
     @property

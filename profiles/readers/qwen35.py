@@ -53,6 +53,7 @@ def _layer(fields: Fields, name: str, index: int, kind: str, hidden: int, is_moe
             groups=(*groups, *mlp),
             state_bytes=state,
             dense_weights=norms + dense + mlp_dense,
+            gate_weights=2 * hidden * fields.integer("linear_num_value_heads", 32, high=4096),
         )
     n_heads = fields.integer("num_attention_heads", high=4096)
     n_kv = fields.integer("num_key_value_heads", high=4096)
