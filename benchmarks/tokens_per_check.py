@@ -1,6 +1,6 @@
 """How many tokens a verify pass gives, per tree, over whole greedy answers to the held-out prompts.
 
-Run: python benchmarks/tokens_per_check.py [MODEL] [--max-tokens 512] [--shapes 4x4,16x8] [--prompts 16]. Prints one JSON
+Run: python benchmarks/tokens_per_check.py [MODEL] [--max-tokens 512] [--shapes 4x4,16x8] [--prompts 16]. Prints a JSON
 document; exits 1 when a bar is missed. A count, so other work on the machine does not matter. An answer ends where the
 model ends it, or after --max-tokens. The prompts are those of the shipped texts that calibration never sees; a tree
 whose answers differ from the first tree's is an error.
@@ -52,7 +52,9 @@ def answers(engine: Engine, prompts: Sequence[list[int]], max_tokens: int) -> li
     return found
 
 
-def count(launched: Launched, shape: Shape, prompts: Sequence[list[int]], max_tokens: int) -> list[tuple[list[int], int]]:
+def count(
+    launched: Launched, shape: Shape, prompts: Sequence[list[int]], max_tokens: int
+) -> list[tuple[list[int], int]]:
     """`answers` with a tree of this shape."""
     from twofold.engine.engine import Engine
 
