@@ -78,6 +78,7 @@ def _launch_options(opening: CheckpointOptions, model: str, quantize_seed: int) 
         assume_yes=opening.yes,
         seed=quantize_seed,
         calibration=opening.calibration,
+        is_forced=opening.force,
     )
 
 

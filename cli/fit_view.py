@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -259,7 +258,8 @@ def _hint(notes: Sink, report: FitReport) -> None:
     if report.is_forced and report.verdict != "fits":
         notes.line(f"forced: the exit code is 0, and the verdict is still: {WORDS[report.verdict].lower()}")
     if report.runnable and report.verdict in ("fits", "tight"):
-        notes.line(f"hint: twofold chat {shlex.quote(report.command.model or report.model)}", style="cyan")
+        own = next(choice for choice in report.choices if choice.engine == "twofold")
+        notes.line(f"hint: {own.command}", style="cyan")
     elif report.nearest:
         notes.line(f"hint: {report.command.changed(report.nearest[0].options).text}", style="cyan")
 

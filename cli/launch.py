@@ -138,8 +138,22 @@ def checkpoint_of(options: LaunchOptions, plan: Plan | None = None) -> Path | No
     if options.dry_run:
         job.show_costs()
         return None
+    check_memory(spec, plan or make_plan(spec, bits, options), options)
     run_apart(lambda: job.run(assume_yes=options.assume_yes))
     return folder
+
+
+def check_memory(spec: ModelSpec, plan: Plan, options: LaunchOptions) -> None:
+    """Refuse a plan whose memory is not there, unless forced.
+
+    Raises:
+        NotEnoughSpace: needed against free, and what would fit.
+    """
+    from twofold.cli.fit_check import refuse_unless_fits
+    from twofold.cli.quantize_job import available_ram_bytes
+
+    free = available_ram_bytes()
+    refuse_unless_fits(spec, plan, free, is_forced=options.is_forced, model=options.model)
 
 
 def fetch_checkpoint(ref: ModelRef) -> Path:
@@ -191,8 +205,10 @@ def launch(options: LaunchOptions) -> Launched | None:
     checkpoint = Checkpoint.open(path)
     _check_width(options, checkpoint.config.residual_bits)
     spec = _called_as_its_source(checkpoint)
+    planned = plan or make_plan(spec, checkpoint.config.residual_bits, options)
+    check_memory(spec, planned, options)
     if plan is None:
-        plan = with_draft(checkpoint, make_plan(spec, checkpoint.config.residual_bits, options))
+        plan = with_draft(checkpoint, planned)
     tokenizer = Tokenizer.from_folder(path)
     engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
     template = ChatTemplate.from_tokenizer(tokenizer)

@@ -25,6 +25,7 @@ class LaunchOptions:
         dry_run: print what would be done, then stop.
         seed: of the quantiser (the seed of sampling belongs to the session).
         calibration: `shipped`, `self` or a file, for when the model must be quantised first.
+        is_forced: open it also where its memory is not there.
     """
 
     model: str = DEFAULT_MODEL
@@ -39,6 +40,7 @@ class LaunchOptions:
     dry_run: bool = False
     seed: int = 0
     calibration: str | None = None
+    is_forced: bool = False
 
     def __post_init__(self) -> None:
         if self.residual_bits is not None and not 4 <= self.residual_bits <= 8:

@@ -22,6 +22,7 @@ CalibrationOption = Annotated[
     str | None,
     typer.Option("--calibration", metavar="TEXT", help="If the model is quantised first: shipped, self, or a file."),
 ]
+ForceOption = Annotated[bool, typer.Option("--force", help="Open the model even if it does not fit the free memory.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before long work.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be done, then stop.")]
 PlanOption = Annotated[
@@ -41,6 +42,7 @@ class CheckpointOptions:
     threads: ThreadsOption = None
     calibration: CalibrationOption = None
     yes: YesOption = False
+    force: ForceOption = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class ModelOptions(CheckpointOptions):
             assume_yes=self.yes,
             dry_run=self.dry_run,
             calibration=self.calibration,
+            is_forced=self.force,
         )
 
 

@@ -5,7 +5,6 @@ Speeds of different ways are compared on one host: the one that was stated, or `
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -74,9 +73,9 @@ def own_choice(
     host: HostBudget | None,
     kl: Figure,
     runnable: bool,
-    model: str,
+    command: str,
 ) -> Choice:
-    """twofold's own plan as one of the ways; `model` as the user calls it."""
+    """twofold's own plan as one of the ways."""
     knobs = evaluation.knobs
     compared = estimate_speed(spec, knobs, card, comparison_host(host)).decode_tok_s
     place = "on the CPU"
@@ -94,7 +93,7 @@ def own_choice(
         ram_mib=evaluation.ram.total_figure,
         tok_s=evaluation.speed.decode_tok_s,
         compared=compared if compared.is_known else evaluation.speed.decode_tok_s,
-        command=f"twofold chat {shlex.quote(model)}",
+        command=command,
     )
 
 

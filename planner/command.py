@@ -6,6 +6,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twofold.planner.plan import Plan
+from twofold.planner.request import DEFAULT_CONTEXT
+
+DEFAULT_BITS = 6
+"""The residual width that `chat` quantises with where nothing is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class FitCommand:
@@ -32,3 +38,17 @@ class FitCommand:
         for name, value in self.options:
             words += [name] if value is None else [name, value]
         return shlex.join(words)
+
+
+def chat_command(model: str, plan: Plan, context_length: int) -> str:
+    """`twofold chat` with the options that make it open `plan` and not its own default."""
+    words = ["twofold", "chat", model]
+    if plan.context_tokens != min(DEFAULT_CONTEXT, context_length):
+        words += ["--ctx", str(plan.context_tokens)]
+    if plan.k_type == plan.v_type != "f16":
+        words += ["--kv", plan.k_type]
+    elif plan.k_type != plan.v_type:
+        words += ["--kv-k", plan.k_type, "--kv-v", plan.v_type]
+    if plan.residual_bits != DEFAULT_BITS:
+        words += ["--residual-bits", str(plan.residual_bits)]
+    return shlex.join(words)

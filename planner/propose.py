@@ -108,11 +108,10 @@ def _best_over_kv(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 
 def _on_cpu(spec: ModelSpec, machine: MachineBudget, request: Request) -> Evaluation:
-    """The CPU engine's cache is f16; another type is planned only when asked for."""
-    kinds = request.kv_choices() if request.kv_type else request.kv_choices()[:1]
     margin = request.margin_mib
     return _best_over_kv(
-        evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, margin) for kind in kinds
+        evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, margin)
+        for kind in request.kv_choices()
     )
 
 

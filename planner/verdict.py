@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from twofold.planner.alternatives import Choice, advice, comparison_host, llama_choice, own_choice, ranked
-from twofold.planner.command import FitCommand
+from twofold.planner.command import FitCommand, chat_command
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
@@ -30,7 +30,6 @@ NO_GPU_ENGINE = (
     "the plan splits the model between a card and the CPU, and this version's engine runs on the CPU only; "
     "the figures for the card are a plan"
 )
-CPU_CACHE = "this version's CPU engine keeps its cache in f16"
 
 
 def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool, str | None]:
@@ -40,8 +39,6 @@ def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool
         if card is not None and card.engine_reason is not None:
             reasons.append(card.engine_reason)
         reasons.append(NO_GPU_ENGINE)
-    elif (plan.k_type, plan.v_type) != ("f16", "f16"):
-        reasons.append(f"{CPU_CACHE}; planned here: K {plan.k_type}, V {plan.v_type}")
     return not reasons, "; ".join(reasons) or None
 
 
@@ -73,7 +70,7 @@ def _ways(
     file: GgufFile | None,
     kl: Figure,
     can_run: bool,
-    model: str,
+    chat: str,
 ) -> Ways:
     context, kind, margin = evaluation.knobs.context_tokens, evaluation.knobs.k_type, request.margin_mib
 
@@ -89,7 +86,7 @@ def _ways(
     pairs = list(zip(found, twins, strict=True))
     if as_is is not None and as_is_twin is not None:
         pairs.append((as_is, as_is_twin))
-    own = own_choice(spec, evaluation, card, machine.host, kl, can_run, model)
+    own = own_choice(spec, evaluation, card, machine.host, kl, can_run, chat)
     choices = ranked([own, *(llama_choice(spec, one, twin, kind) for one, twin in pairs)], request)
     order = {choice.command: rank for rank, choice in enumerate(choices)}
     return Ways(choices, tuple(sorted(found, key=lambda one: order[one.command])), as_is)
@@ -205,7 +202,8 @@ def fit(
     kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type)
     command = command or FitCommand(spec.name)
     file = GgufFile(gguf_flag, spec.weights_bytes, gguf_tensors) if gguf_flag and spec.weights_bytes else None
-    ways = _ways(spec, evaluation, card, machine, request, gguf_repo, file, kl, can_run, command.model or spec.name)
+    chat = chat_command(command.model or spec.name, plan, spec.context_length)
+    ways = _ways(spec, evaluation, card, machine, request, gguf_repo, file, kl, can_run, chat)
     download = download_mib or download_estimate(spec)
     return FitReport(
         model=spec.name,

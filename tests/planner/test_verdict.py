@@ -95,13 +95,22 @@ def test_verdicts_only_get_worse_with_context(shipped: Shipped, card_and_host: M
 
 def test_tight_lies_between(shipped: Shipped, machine: Machines) -> None:
     spec = shipped("Qwen/Qwen3-8B")
-    need = fit(spec, machine(), Request()).evaluation.ram
+    need = fit(spec, machine(), Request(kv_type="f16")).evaluation.ram
     fits = machine(available_mib=need.high / MIB + 512 + 1)
     tight = machine(available_mib=need.total / MIB + 1)
     never = machine(available_mib=need.total / MIB - 1)
-    assert [fit(spec, one, Request()).verdict for one in (fits, tight, never)] == ["fits", "tight", "does_not_fit"]
-    assert fit(spec, tight, Request()).exit_code == 3
-    assert fit(spec, fits, Request(margin_mib=600)).verdict == "tight"
+    assert [fit(spec, one, Request(kv_type="f16")).verdict for one in (fits, tight, never)] == ["fits", "tight", "does_not_fit"]
+    assert fit(spec, tight, Request(kv_type="f16")).exit_code == 3
+    assert fit(spec, fits, Request(margin_mib=600, kv_type="f16")).verdict == "tight"
+
+
+def test_on_the_cpu_too_the_cache_gives_way_before_the_verdict_does(shipped: Shipped, machine: Machines) -> None:
+    spec = shipped("Qwen/Qwen3-8B")
+    need = fit(spec, machine(), Request(kv_type="f16")).evaluation.ram
+    report = fit(spec, machine(available_mib=need.total / MIB + 1), Request())
+    assert (report.verdict, report.plan.k_type, report.runnable) == ("fits", "q8_0", True)
+    own = next(one for one in report.choices if one.engine == "twofold")
+    assert own.command == "twofold chat Qwen/Qwen3-8B --kv q8_0"
 
 
 def test_unknown_memory_is_unknown(shipped: Shipped, machine: Machines) -> None:
