@@ -48,13 +48,13 @@ def test_below_the_floor_is_said(shipped: Shipped, card_and_host: Machines) -> N
 
 def test_a_smaller_margin_where_only_that_is_missing(shipped: Shipped, machine: Machines) -> None:
     spec = shipped("Qwen/Qwen3-8B")
-    need = fit(spec, machine(), Request()).evaluation.ram
+    need = fit(spec, machine(), Request(kv_type="f16")).evaluation.ram
     tight = machine(available_mib=need.high / MIB + 100.5)
-    report = fit(spec, tight, Request())
+    report = fit(spec, tight, Request(kv_type="f16"))
     assert report.verdict == "tight"
     near = report.nearest[0]
     assert near.options == "--margin 100" and near.evaluation.verdict == "fits"
-    assert fit(spec, tight, Request(margin_mib=100)).verdict == "fits"
+    assert fit(spec, tight, Request(margin_mib=100, kv_type="f16")).verdict == "fits"
 
 
 def test_a_checkpoint_keeps_its_width(shipped: Shipped, machine: Machines) -> None:

@@ -10,7 +10,7 @@ import pytest
 from twofold.planner.evaluate import evaluate
 from twofold.planner.machine import MachineBudget, with_host
 from twofold.planner.nearest import largest_context
-from twofold.planner.plan import Plan
+from twofold.planner.plan import KvType, Plan
 from twofold.planner.propose import propose
 from twofold.planner.rank import rank_models, ranking_json
 from twofold.planner.report import FitReport
@@ -99,7 +99,11 @@ def test_tight_lies_between(shipped: Shipped, machine: Machines) -> None:
     fits = machine(available_mib=need.high / MIB + 512 + 1)
     tight = machine(available_mib=need.total / MIB + 1)
     never = machine(available_mib=need.total / MIB - 1)
-    assert [fit(spec, one, Request(kv_type="f16")).verdict for one in (fits, tight, never)] == ["fits", "tight", "does_not_fit"]
+    assert [fit(spec, one, Request(kv_type="f16")).verdict for one in (fits, tight, never)] == [
+        "fits",
+        "tight",
+        "does_not_fit",
+    ]
     assert fit(spec, tight, Request(kv_type="f16")).exit_code == 3
     assert fit(spec, fits, Request(margin_mib=600, kv_type="f16")).verdict == "tight"
 
@@ -107,7 +111,7 @@ def test_tight_lies_between(shipped: Shipped, machine: Machines) -> None:
 def test_on_the_cpu_too_the_cache_gives_way_before_the_verdict_does(shipped: Shipped, machine: Machines) -> None:
     spec = shipped("Qwen/Qwen3-8B")
     need = fit(spec, machine(), Request(kv_type="f16")).evaluation.ram
-    report = fit(spec, machine(available_mib=need.total / MIB + 1), Request())
+    report = fit(spec, machine(available_mib=need.high / MIB + 511), Request())
     assert (report.verdict, report.plan.k_type, report.runnable) == ("fits", "q8_0", True)
     own = next(one for one in report.choices if one.engine == "twofold")
     assert own.command == "twofold chat Qwen/Qwen3-8B --kv q8_0"
@@ -144,10 +148,11 @@ def test_cpu_only_machine_runs_llama_shapes(shipped: Shipped, machine: Machines)
     assert any("no draft on the CPU" in note for note in report.notes)
 
 
-def test_a_cache_that_the_engine_lacks_is_not_runnable(shipped: Shipped, machine: Machines) -> None:
-    report = fit(shipped("meta-llama/Llama-3.1-8B"), machine(), Request(kv_type="q8_0"))
-    assert not report.runnable
-    assert "f16" in str(report.runnable_reason)
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
+def test_the_cpu_engine_runs_every_cache(shipped: Shipped, machine: Machines, kind: KvType) -> None:
+    quality = QualityFloor.parse("q4")
+    report = fit(shipped("meta-llama/Llama-3.1-8B"), machine(), Request(kv_type=kind, quality=quality))
+    assert report.runnable and report.plan.k_type == kind
 
 
 def test_a_card_plan_is_not_runnable_even_for_llama(shipped: Shipped, card_and_host: Machines) -> None:
