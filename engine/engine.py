@@ -21,16 +21,14 @@ from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.draft import KEPT_RANKS, DraftTree
 from twofold.engine.draft_head import DraftHead
-from twofold.engine.kv_cache import KvCache
 from twofold.engine.native_replay import NativePlayer
+from twofold.engine.parts import Parts, make_parts
 from twofold.engine.plan_check import check_plan
 from twofold.engine.player import player_of
 from twofold.engine.rank_counts import RankCounts
-from twofold.engine.recorder import record_body, record_head
-from twofold.engine.replay import PassState, Player
+from twofold.engine.replay import Player
 from twofold.engine.rereads import RereadWatch
 from twofold.engine.sampling import SamplingParams, choose, choose_greedily
-from twofold.engine.tape import TapeMaker
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
 from twofold.planner.plan import Plan
 from twofold.profiles.errors import ContextFull, EngineFailed
@@ -44,7 +42,6 @@ OnLogits = Callable[[int, F32], None]
 Finish = Literal["stop", "length", "context"]
 """How a generation ended: a stop token, its limit, or the end of the context."""
 GREEDY = SamplingParams()
-_HEAD_ROWS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +72,9 @@ class Engine:
         self.tokens: list[int] = []
         self._checkpoint = checkpoint
         self._rereads = RereadWatch()
-        self._chunk = min(plan.prefill_chunk, plan.context_tokens)
-        rows = max(self._chunk, self.n_draft + 1)
-        checked = plan.draft_nodes + 1  # rows of a verify pass
-        self._cache = KvCache(
-            self.spec,
-            plan.context_tokens + checked,
-            plan.k_type,
-            plan.v_type,
-            largest_pass=max(plan.prefill_chunk, checked),
-        )
-        self._state = PassState(self.spec, rows, self._cache.slots)
-        self._body = TapeMaker(record_body(self.spec), rows)
-        self._head = TapeMaker(record_head(self.spec), max(_HEAD_ROWS, self.n_draft + 1))
+        self._parts = parts = make_parts(self.spec, plan)
+        self._chunk, self._cache, self._state = parts.chunk, parts.cache, parts.state
+        self._body, self._head = parts.body, parts.head
         groups, dense = checkpoint.weights(), checkpoint.dense_weights()
         self._player = player_of(backend, self.spec, groups, dense, self._cache, self._state)
         self._draft_head = DraftHead(self._head.recording, self.spec.rms_eps, groups, dense, backend.ops, self._logits)
@@ -123,6 +110,11 @@ class Engine:
     def checkpoint(self) -> Checkpoint:
         """The open weights, which another engine may share."""
         return self._checkpoint
+
+    @property
+    def parts(self) -> Parts:
+        """Cache, pass state and buffers."""
+        return self._parts
 
     @property
     def player(self) -> Player | NativePlayer:
@@ -244,7 +236,7 @@ class Engine:
 
     def close(self) -> None:
         """Let go of cache, buffers and maps; the engine cannot be used afterwards."""
-        for name in ("_draft_head", "_player", "_body", "_head", "_state", "_cache", "_checkpoint"):
+        for name in ("_draft_head", "_player", "_parts", "_body", "_head", "_state", "_cache", "_checkpoint"):
             self.__dict__.pop(name, None)
         self.tokens = []
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.kernels.naive.kv_blocks import BLOCK_BYTES, KvType, cache_width
 from twofold.planner.kv import layer_tokens
 from twofold.profiles.errors import UnsupportedModel
@@ -35,8 +36,11 @@ class LayerState:
         window: how many positions a row sees (None: all).
     """
 
-    def __init__(self, layer: LayerSpec, slots: int, k_type: KvType, v_type: KvType) -> None:
-        self.k, self.v = _array(layer, slots, layer.k_head_dim, k_type), _array(layer, slots, layer.v_head_dim, v_type)
+    def __init__(
+        self, layer: LayerSpec, slots: int, k_type: KvType, v_type: KvType, arrays: Arrays = IN_MEMORY
+    ) -> None:
+        self.k = _array(arrays, layer, slots, layer.k_head_dim, k_type)
+        self.v = _array(arrays, layer, slots, layer.v_head_dim, v_type)
         self.k_type, self.v_type, self.window = k_type, v_type, layer.window
         self.slots, self.origin = slots, np.zeros(1, np.int64)
 
@@ -84,8 +88,8 @@ class LayerState:
         )
 
 
-def _array(layer: LayerSpec, slots: int, dim: int, kind: KvType) -> Array:
-    return np.zeros((slots, layer.n_kv_heads, cache_width(dim, kind)), np.float16 if kind == "f16" else np.uint8)
+def _array(arrays: Arrays, layer: LayerSpec, slots: int, dim: int, kind: KvType) -> Array:
+    return arrays.zeros((slots, layer.n_kv_heads, cache_width(dim, kind)), np.float16 if kind == "f16" else np.uint8)
 
 
 class KvCache:
@@ -108,6 +112,7 @@ class KvCache:
         k_type: KvType = "f16",
         v_type: KvType = "f16",
         largest_pass: int | None = None,
+        arrays: Arrays = IN_MEMORY,
     ) -> None:
         for side, kind in (("K", k_type), ("V", v_type)):
             if kind not in KV_TYPES:
@@ -119,7 +124,11 @@ class KvCache:
         self.slots, self.length = slots, 0
         self.layers = [
             LayerState(
-                layer, slots if largest_pass is None else layer_tokens(layer, slots, largest_pass), k_type, v_type
+                layer,
+                slots if largest_pass is None else layer_tokens(layer, slots, largest_pass),
+                k_type,
+                v_type,
+                arrays,
             )
             for layer in model.layers
         ]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.rope import RopeTable
 from twofold.engine.tape import Op, Tape
@@ -27,22 +28,31 @@ class PassState:
     behind the committed ones). A pass computes rows `first_row` and up; the ones before it are an earlier pass's.
     """
 
-    def __init__(self, model: ModelSpec, max_rows: int, slots: int) -> None:
-        self._tokens = np.zeros(max_rows, np.int64)
-        self._positions = np.zeros(max_rows, np.int64)
-        self._parents = np.zeros(max_rows, np.int32)
+    def __init__(self, model: ModelSpec, max_rows: int, slots: int, arrays: Arrays = IN_MEMORY) -> None:
+        self._tokens: NDArray[np.int64] = arrays.zeros((max_rows,), np.int64)
+        self._positions: NDArray[np.int64] = arrays.zeros((max_rows,), np.int64)
+        self._parents: NDArray[np.int32] = arrays.zeros((max_rows,), np.int32)
         self._ropes: list[tuple[RopeSpec, RopeTable, F32, F32]] = []
         for layer in model.layers:
             if layer.rope is not None and all(layer.rope != known[0] for known in self._ropes):
-                angles = np.empty((2, max_rows, layer.rope.rotary_dim // 2), np.float32)
-                self._ropes.append((layer.rope, RopeTable(layer.rope, slots), angles[0], angles[1]))
+                angles = arrays.empty((2, max_rows, layer.rope.rotary_dim // 2), np.float32)
+                self._ropes.append((layer.rope, RopeTable(layer.rope, slots, arrays), angles[0], angles[1]))
         self.rows, self.first_row, self.n_committed, self.use_residual = 0, 0, 0, True
         self._located = False
 
     @property
+    def row_arrays(self) -> list[NDArray[Any]]:
+        """Tokens, positions and parents."""
+        return [self._tokens, self._positions, self._parents]
+
+    @property
+    def angle_arrays(self) -> list[NDArray[Any]]:
+        """Rotary tables of all positions, and the angles of a pass's rows."""
+        return [array for _, table, cos, sin in self._ropes for array in (table.cos, table.sin, cos, sin)]
+
+    @property
     def nbytes(self) -> int:
-        small = self._tokens.nbytes + self._positions.nbytes + self._parents.nbytes
-        return small + sum(table.nbytes + cos.nbytes + sin.nbytes for _, table, cos, sin in self._ropes)
+        return sum(array.nbytes for array in (*self.row_arrays, *self.angle_arrays))
 
     @property
     def tokens(self) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.kernels.naive.rope import rope_tables
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.model_spec import RopeSpec
@@ -36,11 +37,11 @@ class RopeTable:
     the same in whatever pass it is read.
     """
 
-    def __init__(self, rope: RopeSpec, capacity: int) -> None:
+    def __init__(self, rope: RopeSpec, capacity: int, arrays: Arrays = IN_MEMORY) -> None:
         blocks = -(-capacity // _BLOCK)
         self._rope = rope
-        self.cos = np.empty((blocks * _BLOCK, rope.rotary_dim // 2), np.float32)
-        self.sin = np.empty_like(self.cos)
+        self.cos: F32 = arrays.empty((blocks * _BLOCK, rope.rotary_dim // 2), np.float32)
+        self.sin: F32 = arrays.empty(self.cos.shape, np.float32)
         self.filled = np.zeros(1, np.int64)
         """How many positions are valid: [1], so that a tape reads what is true when it runs."""
 

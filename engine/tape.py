@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.engine.recorder import Instruction, Recording, Value
 
 F32 = NDArray[np.float32]
@@ -80,11 +81,16 @@ def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
 class TapeMaker:
     """Tapes by width over one set of buffers; the few last used are kept."""
 
-    def __init__(self, recording: Recording, max_rows: int) -> None:
+    def __init__(self, recording: Recording, max_rows: int, arrays: Arrays = IN_MEMORY) -> None:
         self.recording, self.max_rows = recording, max_rows
         self._placed, sizes = assign_buffers(recording)
-        self._buffers = [np.empty(size * max_rows, np.float32) for size in sizes]
+        self._buffers: list[F32] = [arrays.empty((size * max_rows,), np.float32) for size in sizes]
         self._tapes: OrderedDict[int, Tape] = OrderedDict()
+
+    @property
+    def buffers(self) -> list[F32]:
+        """What all widths share."""
+        return self._buffers
 
     @property
     def nbytes(self) -> int:

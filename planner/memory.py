@@ -8,18 +8,19 @@ the embedding and the rest of the residual. On the CPU everything is in RAM.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
 
 from twofold.planner import codecs
+from twofold.planner.cpu_buffers import cpu_buffers
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
 from twofold.planner.per_spec import per_spec
-from twofold.profiles.figures import Figure, reasoned
+from twofold.planner.terms import Device as Device
+from twofold.planner.terms import DeviceMemory as DeviceMemory
+from twofold.planner.terms import Term as Term
+from twofold.planner.terms import estimate as estimate
+from twofold.planner.terms import exact as exact
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.units import MIB
-
-Device = Literal["vram", "ram"]
 
 # A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and
 # context-proportional buffers are subtracted: 345 to 684 MiB over four runs of files of known weight; the middle of it.
@@ -31,74 +32,8 @@ CPU_PROCESS_MIB = (70.0, 130.0, 320.0)
 CUDA_PROCESS_MIB = (700.0, 1500.0, 2600.0)
 # Prefill streams host residuals through two buffers; a fused Linear larger than one is streamed by tiles.
 STREAM_BUFFER_MIB = 64.0
-# Rows of logits that the CPU engine reserves at least (evaluation reads several at once), and the positions that a RoPE
-# table is rounded up to at most.
-CPU_HEAD_ROWS = 32
+# Positions that a RoPE table is rounded up to at most.
 ROPE_BLOCK = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """One line of a device's budget: bytes with bounds, and the formula they come from. Exact where low == high."""
-
-    name: str
-    device: Device
-    bytes: int
-    low: int
-    high: int
-    by: str
-
-    @property
-    def figure(self) -> Figure:
-        return reasoned(
-            round(self.bytes / MIB, 4), "MiB", self.by, low=round(self.low / MIB, 4), high=round(self.high / MIB, 4)
-        )
-
-
-def exact(name: str, device: Device, n_bytes: int, by: str) -> Term:
-    return Term(name, device, n_bytes, n_bytes, n_bytes, by)
-
-
-def estimate(name: str, device: Device, mib: tuple[float, float, float], by: str) -> Term:
-    low, point, high = (int(value * MIB) for value in mib)
-    return Term(name, device, point, low, high, by)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """All terms of one device."""
-
-    device: Device
-    terms: tuple[Term, ...]
-
-    @property
-    def total(self) -> int:
-        return sum(term.bytes for term in self.terms)
-
-    @property
-    def low(self) -> int:
-        return sum(term.low for term in self.terms)
-
-    @property
-    def high(self) -> int:
-        return sum(term.high for term in self.terms)
-
-    @property
-    def total_figure(self) -> Figure:
-        return reasoned(
-            round(self.total / MIB, 4),
-            "MiB",
-            "sum of the terms",
-            low=round(self.low / MIB, 4),
-            high=round(self.high / MIB, 4),
-        )
-
-    def find(self, name: str) -> Term | None:
-        return next((term for term in self.terms if term.name == name), None)
-
-    def to_json(self) -> dict[str, object]:
-        figures: dict[str, object] = {f"{term.name}_mib": term.figure.to_json() for term in self.terms}
-        return {**figures, "total_mib": self.total_figure.to_json()}
 
 
 def _residual_total(groups: Iterable[LinearGroup], bits: int) -> int:
@@ -176,7 +111,7 @@ def _widest(spec: ModelSpec) -> tuple[int, int]:
 
 
 def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
-    rows = max(knobs.rows, CPU_HEAD_ROWS if device == "ram" else 1)
+    rows = knobs.rows
     logits = exact("logits", device, rows * spec.vocab_size * 4, f"{rows} rows × {spec.vocab_size} × 4 B")
     widest_in, widest_out = _widest(spec)
     per_row = 4 * (3 * spec.hidden_size + 2 * widest_out + 2 * widest_in) + 2 * widest_in
@@ -194,25 +129,16 @@ def _rope_tables(spec: ModelSpec, knobs: Knobs, device: Device) -> Term:
     return estimate("rope_tables", device, (mib, mib, mib + row * ROPE_BLOCK / MIB), by)
 
 
-def _cpu_scratch(spec: ModelSpec, knobs: Knobs) -> Term:
-    heads = max((layer.n_heads for layer in spec.layers), default=1)
-    mib = knobs.threads * knobs.context_tokens * 4 / MIB
-    by = f"{knobs.threads} threads × {knobs.context_tokens} attention scores × 4 B (up to {heads} heads at a time)"
-    return estimate("attention_scratch", "ram", (mib, mib, mib * heads), by)
-
-
-def cpu_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
-    """Everything in RAM."""
+def cpu_memory(spec: ModelSpec, knobs: Knobs, process: Term | None = None) -> DeviceMemory:
+    """Everything in RAM. `process` is what own sessions measured of the process itself, where there were any."""
     residual = _residual_total(spec.groups, knobs.residual_bits)
     terms = [
         *_weight_terms(spec, "ram"),
         exact("residual", "ram", residual, f"{knobs.residual_bits}-bit codes + fp16 scales, all Linears and the head"),
         exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
         *_cache_terms(spec, knobs, "ram"),
-        *_buffer_terms(spec, knobs, "ram"),
-        _rope_tables(spec, knobs, "ram"),
-        _cpu_scratch(spec, knobs),
-        estimate("process", "ram", CPU_PROCESS_MIB, "interpreter, numpy, tokenizer, terminal"),
+        *cpu_buffers(spec, knobs),
+        process or estimate("process", "ram", CPU_PROCESS_MIB, "interpreter, numpy, tokenizer, terminal"),
     ]
     return DeviceMemory("ram", tuple(terms))
 

@@ -85,6 +85,11 @@ class MappedTensors:
         """Bytes of the whole file."""
         return len(self._map)
 
+    @property
+    def range(self) -> tuple[int, int]:
+        """Where the map lies, and its bytes."""
+        return int(np.frombuffer(self._map, np.uint8).ctypes.data), len(self._map)
+
     def array(self, name: str) -> NDArray[Any]:
         """A read-only view into the map (a copy where the file leaves it misaligned)."""
         entry = self.entries[name]

@@ -117,6 +117,15 @@ class Checkpoint:
         """Bytes of all weight files."""
         return sum(file.size_bytes for file in self._files.values())
 
+    def tensor_bytes(self) -> dict[str, int]:
+        """Bytes of every tensor as its file's header has it."""
+        entries = {name: self._files[layout.file].entries[name] for name, layout in self._layout.items()}
+        return {name: entry.end - entry.start for name, entry in entries.items()}
+
+    def map_ranges(self) -> list[tuple[int, int]]:
+        """(address, bytes) of every mapped weight file."""
+        return [file.range for file in self._files.values()]
+
     def dense(self, name: str) -> NDArray[Any]:
         """An embedding, norm, bias, sign vector or mixer, as stored (a read-only view).
 

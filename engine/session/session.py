@@ -16,6 +16,7 @@ from twofold.engine.generate import Generation, generate
 from twofold.engine.sampling import SamplingParams
 from twofold.engine.session.history import History, Turn
 from twofold.engine.session.saved import read_session, write_session
+from twofold.engine.session.tally import Tally
 from twofold.engine.text.chat_template import ChatTemplate
 from twofold.engine.text.detokenize import Detokenizer
 from twofold.engine.text.thinking import Part, ThinkingSplitter
@@ -58,6 +59,7 @@ class Session:
         history: what was said.
         params: how tokens are chosen; may be replaced between questions.
         last: the statistics of the last answer, or None.
+        tally: what all answers took, those of conversations that were reset included.
         warned_of_rereads: whether the person was told that weights are read from disk again.
     """
 
@@ -83,6 +85,7 @@ class Session:
         self.max_tokens = max_tokens
         self.stop_strings = (*template.stop_strings, *stop_strings)
         self.last: AnswerStats | None = None
+        self.tally = Tally()
         self.warned_of_rereads = False
         self._variables = template_variables or {}
         self._raw = raw
@@ -224,6 +227,7 @@ class Session:
             turns.append(Turn("assistant", said["answer"], said["thinking"]))
         else:
             turns.pop()
+        self.tally.add(stats, len(self.engine.tokens))
         self.last = AnswerStats(
             prompt_tokens=stats.prompt_tokens,
             reused_tokens=stats.reused_tokens,

@@ -18,10 +18,13 @@ void quantise(const Kernels& k, const SplitLinear& w, const float* x, long row, 
              to.q.data() + 2 * row * w.group_size, to.sums.data() + row, to.unit.data() + row);
 }
 
-// Grows only: passes of alternating widths would otherwise write zeros again and again.
+// Grows only: passes of alternating widths would otherwise write zeros again and again. To exactly what is needed, so that the
+// sizes follow from the widest pass alone, in whatever order passes come.
 template <class T>
 void grow(std::vector<T>& values, long n) {
-  if (values.size() < static_cast<std::size_t>(n)) values.resize(static_cast<std::size_t>(n));
+  if (values.size() >= static_cast<std::size_t>(n)) return;
+  values.reserve(static_cast<std::size_t>(n));
+  values.resize(static_cast<std::size_t>(n));
 }
 
 template <class T>
