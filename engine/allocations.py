@@ -108,7 +108,7 @@ def dry_run(spec: ModelSpec, config: CheckpointConfig, plan: Plan) -> Bytes:
 
 
 def allocated(engine: Engine) -> Bytes:
-    """What a loaded engine reserves now: the tensors in its files, its arrays, the product's scratch as it has grown."""
+    """What a loaded engine reserves now: the tensors in its files, its arrays, scratch as it has grown."""
     weights = weight_bytes(engine.checkpoint.tensor_bytes(), engine.spec.head.name)
     return weights | _part_bytes(engine.parts) | {"product_scratch": engine.player.nbytes}
 

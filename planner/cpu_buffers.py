@@ -114,7 +114,7 @@ def _thread_scratch(spec: ModelSpec, knobs: Knobs) -> Term:
     low = 4 * one_thread
     likely = 4 * (knobs.threads * one_thread + queries + int(_SLACK * parts[0])) + chosen
     high = 4 * (knobs.threads * one_thread + queries + int(_SLACK * parts[1])) + 2 * chosen
-    by = f"{knobs.threads} threads × rotations and attention of heads of {dim}; parts of {chunks} chunks; draft's shortlist"
+    by = f"{knobs.threads} threads × rotations and attention of heads of {dim}; {chunks} chunks; a shortlist"
     return Term("thread_scratch", "ram", max(low, likely), low, max(low, likely, high), by)
 
 

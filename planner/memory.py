@@ -14,13 +14,11 @@ from twofold.planner.cpu_buffers import cpu_buffers
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
 from twofold.planner.per_spec import per_spec
-from twofold.planner.terms import Device as Device
-from twofold.planner.terms import DeviceMemory as DeviceMemory
-from twofold.planner.terms import Term as Term
-from twofold.planner.terms import estimate as estimate
-from twofold.planner.terms import exact as exact
+from twofold.planner.terms import Device, DeviceMemory, Term, estimate, exact
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.units import MIB
+
+__all__ = ["DeviceMemory", "Term", "checkpoint_bytes", "cpu_memory", "estimate", "exact", "host_memory", "vram_memory"]
 
 # A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and
 # context-proportional buffers are subtracted: 345 to 684 MiB over four runs of files of known weight; the middle of it.

@@ -117,7 +117,7 @@ def sessions_path() -> Path:
 
 
 def machine_key(cpu: Figure, logical_cores: Figure, ram_total_mib: Figure) -> str:
-    """Equal for equal hardware: processor, logical cores and memory in GiB. A home folder may serve several machines."""
+    """Equal for equal hardware (processor, logical cores, GiB): a home folder may serve several machines."""
     ram = round(ram_total_mib.number / 1024) if ram_total_mib.is_number else None
     return hashlib.sha256(repr((cpu.value, logical_cores.value, ram)).encode()).hexdigest()[:32]
 

@@ -21,9 +21,11 @@ from twofold.planner.plan import Plan
 from twofold.profiles.readers.config import spec_from_config
 from twofold.profiles.readers.shipped import shipped_specs
 
-from .conftest import TINY_CONFIG
-
-LLAMA = TINY_CONFIG | {"max_position_embeddings": 1 << 17}
+LLAMA = {
+    "model_type": "llama", "hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 12, "vocab_size": 117,
+    "max_position_embeddings": 1 << 17, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+}  # fmt: skip
 QWEN3 = LLAMA | {"model_type": "qwen3", "tie_word_embeddings": False, "vocab_size": 128}
 QWEN2 = LLAMA | {"model_type": "qwen2", "intermediate_size": 72, "num_key_value_heads": 6}
 GEMMA3 = {
@@ -105,18 +107,13 @@ def test_a_dry_run_makes_nothing() -> None:
     assert peak < 8 << 20
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
-    from .conftest import write_random_checkpoint
-
-    made: dict[tuple[str, int], Path] = {}
+@pytest.fixture
+def written(make_checkpoint: Callable[..., Path]) -> Callable[[str, int], Path]:
+    """`written(model, bits)` → folder; at 5 bits base and residual read different planes."""
 
     def write(model: str, bits: int) -> Path:
-        if (model, bits) not in made:
-            made[model, bits] = tmp_path_factory.mktemp("counted") / model
-            config = CheckpointConfig(residual_bits=bits, residual_planes=1 if bits == 5 else 2)
-            write_random_checkpoint(made[model, bits], MODELS[model], config)
-        return made[model, bits]
+        planes = {"residual_planes": 1} if bits == 5 else {}
+        return make_checkpoint(residual_bits=bits, quantization=planes, **MODELS[model])
 
     return write
 

@@ -34,7 +34,7 @@ def _term(memory: object, name: str) -> int:
 def test_exact_terms_have_no_range_and_the_rest_has_one(odd_model: ModelSpec) -> None:
     memory = cpu_memory(odd_model, KNOBS)
     ranged = {term.name for term in memory.terms if term.low != term.high}
-    assert ranged == {"activations", "thread_scratch", "process"}  # the engine has no wiring for this model
+    assert ranged == {"thread_scratch", "process"}
     assert all(term.low <= term.bytes <= term.high for term in memory.terms)
     assert memory.low < memory.total < memory.high
     assert all(term.figure.source == "reasoned" and term.by for term in memory.terms)
