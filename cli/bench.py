@@ -131,6 +131,7 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
     """
     from twofold.cli.bench_facts import provenance
     from twofold.cli.bench_view import show_report
+    from twofold.cli.observe import keep_bench
     from twofold.cli.output import print_json
     from twofold.engine.bench.report import run_bench
     from twofold.engine.engine import Engine
@@ -151,6 +152,7 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
             load,
             tell,
         )
+    keep_bench(launched, report)
     about = document_head(launched)
     if output == "json":
         print_json(about | report.to_json())

@@ -30,6 +30,7 @@ def chat(
     options = opening.of(model)
 
     from twofold.cli.launch import keeping_ranks, launch, open_session
+    from twofold.cli.observe import keeping_session
 
     launched = launch(options)
     if launched is None:
@@ -47,7 +48,7 @@ def chat(
         if model == DEFAULT_MODEL:
             _introduce(model)
         err().line("/help lists the commands, Ctrl-D leaves", style="dim")
-    with keeping_ranks(launched):
+    with keeping_ranks(launched), keeping_session(launched, session, "chat"):
         converse(session, reader, make_screen(plain=plain or settings.plain))
 
 

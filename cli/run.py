@@ -37,12 +37,13 @@ def run(
     options = opening.of(model)
 
     from twofold.cli.launch import keeping_ranks, launch, open_session
+    from twofold.cli.observe import keeping_session
 
     launched = launch(options)
     if launched is None:
         return
     session = open_session(launched, sampling, answering, raw=raw)
-    with keeping_ranks(launched):
+    with keeping_ranks(launched), keeping_session(launched, session, "run"):
         answer_once(session, text, output)
 
 

@@ -27,12 +27,16 @@ def commit() -> str:
     return built
 
 
-def version_line() -> str:
-    """`twofold 0.1.0 (commit abc1234, kernels: avx2)`."""
+def package_version() -> str:
+    """`0.1.0`, or `unknown` outside of an installation."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        number = version("twofold")
+        return version("twofold")
     except PackageNotFoundError:
-        number = "unknown"
-    return f"twofold {number} (commit {commit()}, kernels: {kernels_label()})"
+        return "unknown"
+
+
+def version_line() -> str:
+    """`twofold 0.1.0 (commit abc1234, kernels: avx2)`."""
+    return f"twofold {package_version()} (commit {commit()}, kernels: {kernels_label()})"

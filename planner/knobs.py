@@ -45,6 +45,23 @@ class Knobs:
     def with_(self, **changes: object) -> Knobs:
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    @classmethod
+    def of(cls, plan: Plan) -> Knobs:
+        """What a plan decided."""
+        return cls(
+            device=plan.device,
+            context_tokens=plan.context_tokens,
+            residual_bits=plan.residual_bits,
+            k_type=plan.k_type,
+            v_type=plan.v_type,
+            resident=plan.resident_linears,
+            draft_nodes=plan.draft_nodes,
+            draft_depth=plan.draft_depth,
+            prefill_chunk=plan.prefill_chunk,
+            threads=plan.threads,
+            cpu_isa=plan.cpu_isa,
+        )
+
     def to_plan(self, model: str, ram_mib: float, vram_mib: float) -> Plan:
         return Plan(
             model=model,

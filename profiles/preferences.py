@@ -117,6 +117,7 @@ KEYS = (
     Key("offline", False, "fetch nothing; use what is on this disk", _flag),
     Key("history", True, "keep the history of chat inputs", _flag),
     Key("ranks", True, "keep counts of how drafts fare, per model, for the next start", _flag),
+    Key("sessions", True, "keep what each session took and how fast it was, for the next plan", _flag),
     Key("plain", False, "answers of `chat` as raw text, without Markdown", _flag),
     Key("no_progress", False, "no progress bars", _flag),
 )

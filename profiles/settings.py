@@ -60,7 +60,7 @@ def data_dir() -> Path:
 
 
 def state_dir() -> Path:
-    """What a user's sessions leave: history, plans, rank statistics. Never exported."""
+    """What a user's sessions leave: history, plans, rank statistics, observations."""
     return _place("state")
 
 
@@ -88,6 +88,7 @@ class Settings:
     offline: bool
     history: bool
     ranks: bool
+    sessions: bool
     plain: bool
     no_progress: bool
 

@@ -1,0 +1,23 @@
+"""The plan's terms under the names by which the engine counts what it reserved."""
+
+from __future__ import annotations
+
+from twofold.planner.terms import DeviceMemory, Term
+
+COMPONENTS: dict[str, tuple[str, ...]] = {"kv_cache": ("kv", "kv_sliding", "kv_pass")}
+"""Component of the engine → terms of the plan, where one array serves several terms."""
+
+
+def by_component(memory: DeviceMemory) -> dict[str, Term]:
+    """The terms, those that share an array added up."""
+    of = {term: component for component, terms in COMPONENTS.items() for term in terms}
+    found: dict[str, Term] = {}
+    for term in memory.terms:
+        name = of.get(term.name, term.name)
+        known = found.get(name)
+        found[name] = term if known is None else _sum(name, known, term)
+    return found
+
+
+def _sum(name: str, a: Term, b: Term) -> Term:
+    return Term(name, a.device, a.bytes + b.bytes, a.low + b.low, a.high + b.high, f"{a.by}; {b.by}")
