@@ -188,7 +188,7 @@ def planned_components(launched: Launched) -> dict[str, int]:
 
 
 def bench_record(launched: Launched, report: BenchReport) -> SessionRecord:
-    """What a benchmark of the whole model measured; several engines were open, so its peak says nothing of a session."""
+    """What a benchmark of the whole model measured; no peak, since several engines were open."""
     figures = report.figures()
 
     def speed(name: str, tokens: int) -> Speed:

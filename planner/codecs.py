@@ -14,6 +14,8 @@ from twofold.kernels.naive.rotation import block_width, needs_mix
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
 GROUP_SIZE = 128
+HEAD_BITS = 8
+"""The LM head's residual width: its error reaches the logits directly and it is read once per pass."""
 F16_BYTES = 2
 F32_BYTES = 4
 
@@ -39,12 +41,20 @@ def _member_bytes(member: LinearSpec, bits: int) -> int:
 
 def base_bytes(group: LinearGroup) -> int:
     """The 2-bit base of a fused Linear: codes and scales."""
-    return sum(_member_bytes(member, 2) for member in group.members)
+    return coded_bytes(group, 2)
+
+
+def coded_bytes(group: LinearGroup, bits: int) -> int:
+    """A fused Linear's codes of `bits` bits, and their scales."""
+    return sum(_member_bytes(member, bits) for member in group.members)
 
 
 def residual_bytes(group: LinearGroup, bits: int) -> int:
-    """The residual of a fused Linear at `bits` bits: codes and scales."""
-    return sum(_member_bytes(member, bits) for member in group.members)
+    """The residual of a fused Linear in a model that is quantised at `bits`: codes and scales.
+
+    Whatever the width, `quantize` gives the LM head `HEAD_BITS`.
+    """
+    return coded_bytes(group, HEAD_BITS if group.name == "lm_head" else bits)
 
 
 def side_bytes(group: LinearGroup, *, is_head: bool) -> int:

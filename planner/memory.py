@@ -132,7 +132,12 @@ def cpu_memory(spec: ModelSpec, knobs: Knobs, process: Term | None = None) -> De
     residual = _residual_total(spec.groups, knobs.residual_bits)
     terms = [
         *_weight_terms(spec, "ram"),
-        exact("residual", "ram", residual, f"{knobs.residual_bits}-bit codes + fp16 scales, all Linears and the head"),
+        exact(
+            "residual",
+            "ram",
+            residual,
+            f"{knobs.residual_bits}-bit codes + fp16 scales of all Linears, {codecs.HEAD_BITS}-bit ones of the head",
+        ),
         exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
         *_cache_terms(spec, knobs, "ram"),
         *cpu_buffers(spec, knobs),

@@ -130,9 +130,9 @@ def model_name(text: str) -> str:
     plain = one_line(text, 200).strip()
     parts = [part for part in re.split(r"[/\\]+", plain) if part]
     is_name = re.fullmatch(r"[\w.-]+(/[\w.-]+)?(@[\w.-]+)?", plain) and not plain.startswith((".", "~"))
-    if is_name or not parts:
-        return plain or "unnamed"
-    return re.sub(r"^(?:[A-Za-z]:|~.*|\.+)$", "", parts[-1]) or "unnamed"
+    if is_name:
+        return plain
+    return re.sub(r"^(?:[A-Za-z]:|~.*|\.+)$", "", parts[-1] if parts else "") or "unnamed"
 
 
 def read_sessions() -> tuple[SessionRecord, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twofold.engine.quantize.options import SLICE_ROWS, QuantizeOptions
-from twofold.planner.codecs import base_bytes, residual_bytes
+from twofold.planner.codecs import base_bytes, coded_bytes
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import Figure, measured, reasoned, unknown
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
@@ -25,7 +25,7 @@ _VOCABULARY_BYTES = 1600
 
 def group_bytes(group: LinearGroup, bits: int) -> int:
     """Base and residual of a group in a checkpoint: codes and fp16 scales, padding included."""
-    return base_bytes(group) + residual_bytes(group, bits)
+    return base_bytes(group) + coded_bytes(group, bits)
 
 
 def result_bytes(spec: ModelSpec, options: QuantizeOptions) -> int:

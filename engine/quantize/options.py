@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twofold.kernels.naive.packing import RESIDUAL_BITS
+from twofold.planner.codecs import HEAD_BITS
 from twofold.profiles.errors import InvalidOption
 
 DEFAULT_RESIDUAL_BITS = 6
@@ -14,8 +15,6 @@ DEFAULT_CALIBRATION_TOKENS = 11264
 recall at 1 was no better (own KV 0.737 and 0.717, exact KV 0.823 and 0.828).
 """
 MIN_CALIBRATION_TOKENS = 256
-HEAD_BITS = 8
-"""The LM head's residual width: its error reaches the logits directly and it is read once per pass."""
 
 SLICE_ROWS = 8192
 """Output rows that are rounded together, and of the head and the embedding, that are in memory at once."""

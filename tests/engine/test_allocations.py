@@ -13,6 +13,7 @@ from twofold.engine import parts as engine_parts
 from twofold.engine.allocations import GROWING, WEIGHTS, allocated, differences, dry_run, resident
 from twofold.engine.checkpoint import Checkpoint, CheckpointConfig
 from twofold.engine.engine import Engine
+from twofold.engine.quantize.options import QuantizeOptions
 from twofold.kernels.cpu import missing_reason
 from twofold.planner.cpu_buffers import HEAD_ROWS, ROPE_BLOCK
 from twofold.planner.knobs import Knobs
@@ -63,7 +64,9 @@ def _planned(spec: Any, plan: Plan, component: str) -> int:
 
 
 def _assert_planned(spec: Any, plan: Plan) -> None:
-    counted = dry_run(spec, CheckpointConfig(residual_bits=plan.residual_bits), plan)
+    bits = plan.residual_bits
+    made = CheckpointConfig(residual_bits=bits, overrides=QuantizeOptions(residual_bits=bits).overrides)
+    counted = dry_run(spec, made, plan)
     for component, n_bytes in counted.items():
         assert _planned(spec, plan, component) == n_bytes, component
 
