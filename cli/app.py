@@ -23,8 +23,11 @@ def _show_version(value: bool) -> None:
 
 def build_app() -> typer.Typer:
     """Assemble the Typer application."""
+    from twofold.cli.usage import Commands
+
     app = typer.Typer(
         name="twofold",
+        cls=Commands,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,

@@ -246,4 +246,6 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 def run_checks() -> list[Check]:
     """All checks, in the order of their table."""
-    return [check() for check in CHECKS] + _folder_checks()
+    from twofold.cli.doctor_threads import check_threads
+
+    return [*(check() for check in CHECKS), check_threads(), *_folder_checks()]

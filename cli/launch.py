@@ -197,8 +197,10 @@ def launch(options: LaunchOptions) -> Launched | None:
     from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.engine import Engine
     from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.profiles.settings import get_settings
 
     plan = read_plan(options.plan_path) if options.plan_path is not None else None
+    _warn_of_threads(plan.threads if plan is not None else options.threads or get_settings().threads or 1)
     path = checkpoint_of(options, plan)
     if path is None:
         return None
@@ -213,6 +215,15 @@ def launch(options: LaunchOptions) -> Launched | None:
     engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
     template = ChatTemplate.from_tokenizer(tokenizer)
     return Launched(engine, tokenizer, template, plan, spec, path, rank_key(checkpoint))
+
+
+def _warn_of_threads(threads: int) -> None:
+    """Say where more threads are wished for than can run; the wish is granted."""
+    from twofold.cli.doctor_threads import too_many, usual_threads
+    from twofold.cli.output import err
+
+    if (reason := too_many(threads)) is not None:
+        err().warning(f"{reason}; without a wish it would be {usual_threads() or 1}")
 
 
 def rank_key(checkpoint: Checkpoint) -> str:

@@ -147,3 +147,18 @@ def test_raw_is_one_json_document_without_names() -> None:
     if sys.platform.startswith("linux"):
         assert "proc/meminfo" in document["files"]
     assert "UUID" not in result.stdout.upper()
+
+
+@needs_native
+def test_more_threads_than_can_run_are_listed() -> None:
+    def threads(**changes: str) -> dict[str, str | None]:
+        checks = json.loads(doctor("--format", "json", **changes).stdout)["checks"]
+        return next(check for check in checks if check["name"] == "threads")  # type: ignore[no-any-return]
+
+    usual = threads()
+    assert usual["status"] == "ok" and "pinned" in str(usual["found"]) and "usable core" in str(usual["found"])
+    found = threads(TWOFOLD_THREADS="999")
+    assert found["status"] == "warn" and "999 threads take turns" in str(found["found"])
+    assert found["remedy"] == "unset TWOFOLD_THREADS"
+    assert threads(TWOFOLD_THREADS="1")["status"] == "ok"
+    assert "by TWOFOLD_PIN=0" in str(threads(TWOFOLD_PIN="0")["found"])

@@ -155,3 +155,14 @@ def test_a_device_or_a_huge_file_is_no_plan(tmp_path: Path) -> None:
     for path in (Path("/dev/zero"), tmp_path, huge):
         with pytest.raises(InvalidProfile, match="is not a plan"):
             read_plan(path)
+
+
+def test_more_threads_than_can_run_are_granted_and_warned_of_once(
+    tiny_checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    many = len(os.sched_getaffinity(0)) + 3
+    for threads, lines in ((1, 0), (many, 1)):
+        launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=threads))
+        assert launched is not None and launched.plan.threads == threads
+        warned = [line for line in capfd.readouterr().err.splitlines() if line.startswith("warning:")]
+        assert len(warned) == lines and all(f"{many} threads take turns" in line for line in warned)

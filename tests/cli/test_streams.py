@@ -32,11 +32,17 @@ def shell(line: str, **changes: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["cards --format json", "--help", "--version", "nosuch 2>&1"])
+@pytest.mark.parametrize("command", ["cards --format json", "--help", "--version"])
 def test_a_reader_that_leaves_ends_it_quietly_as_in_any_shell(command: str) -> None:
     # The reader is gone before anything is written: `true` has ended when the interpreter is up.
     result = shell(f"twofold {command} | true; echo ${{PIPESTATUS[0]}}")
     assert (result.stdout, result.stderr) == ("141\n", "")
+
+
+@pytest.mark.parametrize("command", ["nosuch", "run", "fit nosuch --card 3060"])
+def test_a_reader_of_errors_that_leaves_does_not_hide_the_exit_code(command: str) -> None:
+    result = shell(f"twofold {command} 2>&1 | true; echo ${{PIPESTATUS[0]}}")
+    assert (result.stdout, result.stderr) == ("2\n", "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

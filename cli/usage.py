@@ -1,0 +1,62 @@
+"""Mistakes on the command line that Typer finds, told as every other error: what it is, then a hint with a command."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from twofold.profiles.errors import InvalidOption, TwofoldError
+
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+"""The class above Typer's own, whether Typer brings its parser along or takes click's."""
+
+
+class Commands(TyperGroup):
+    """The command tree's root."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with self._told():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with self._told():
+            return super().invoke(ctx)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except UsageError as error:
+            if type(error).__name__ == "NoArgsIsHelpError":  # a command without arguments shows its help
+                raise
+            raise explained(error, self) from None
+
+
+def explained(error: Exception, root: Any) -> TwofoldError:
+    """Typer's error in the words of this program."""
+    text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
+    what = text[:1].lower() + text[1:]
+    return InvalidOption(what, hint=" ".join(("twofold", *_command_path(error, root), "--help")))
+
+
+def _command_path(error: Exception, root: Any) -> list[str]:
+    """The words of the command that was meant, by the error's context or (some have none) by the command line."""
+    ctx, names = getattr(error, "ctx", None), []
+    while ctx is not None and ctx.parent is not None:
+        names.insert(0, str(ctx.info_name))
+        ctx = ctx.parent
+    if names or getattr(error, "ctx", None) is not None:
+        return names
+    command = root
+    for word in sys.argv[1:]:
+        following = getattr(command, "commands", {}).get(word)
+        if following is None:
+            break
+        names.append(word)
+        command = following
+    return names
