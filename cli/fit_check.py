@@ -6,28 +6,9 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from twofold.planner.knobs import Knobs
     from twofold.planner.machine import HostBudget
     from twofold.planner.plan import Plan
     from twofold.profiles.model_spec import ModelSpec
-
-
-def _knobs(plan: Plan) -> Knobs:
-    from twofold.planner.knobs import Knobs
-
-    return Knobs(
-        device=plan.device,
-        context_tokens=plan.context_tokens,
-        residual_bits=plan.residual_bits,
-        k_type=plan.k_type,
-        v_type=plan.v_type,
-        resident=plan.resident_linears,
-        draft_nodes=plan.draft_nodes,
-        draft_depth=plan.draft_depth,
-        prefill_chunk=plan.prefill_chunk,
-        threads=plan.threads,
-        cpu_isa=plan.cpu_isa,
-    )
 
 
 def refuse_unless_fits(
@@ -42,6 +23,7 @@ def refuse_unless_fits(
     """
     from twofold.cli.output import err
     from twofold.planner.evaluate import needs
+    from twofold.planner.knobs import Knobs
     from twofold.planner.machine import HostBudget
     from twofold.planner.request import DEFAULT_MARGIN_MIB
     from twofold.profiles.errors import NotEnoughSpace
@@ -52,7 +34,7 @@ def refuse_unless_fits(
         return
     free = measured(available_bytes / MIB, "MiB", "memory that is free now")
     host = HostBudget(free, unknown("GB/s", "not asked"), plan.cpu_isa, unknown("cores", "not asked"))
-    found = needs(spec, _knobs(plan), None, host, DEFAULT_MARGIN_MIB)
+    found = needs(spec, Knobs.of(plan), None, host, DEFAULT_MARGIN_MIB)
     if found.verdict not in ("tight", "does_not_fit"):
         return
     device = found.devices[0]
@@ -69,12 +51,13 @@ def refuse_unless_fits(
 
 def _way_out(spec: ModelSpec, plan: Plan, host: HostBudget, model: str) -> str:
     """The largest context that fits as an option, and how to load anyway."""
+    from twofold.planner.knobs import Knobs
     from twofold.planner.machine import MachineBudget
     from twofold.planner.nearest import largest_context
     from twofold.planner.request import DEFAULT_MARGIN_MIB
 
     machine = MachineBudget("this machine", "this machine", (), host)
-    most = largest_context(spec, _knobs(plan), None, machine, DEFAULT_MARGIN_MIB)
+    most = largest_context(spec, Knobs.of(plan), None, machine, DEFAULT_MARGIN_MIB)
     anyway = "--force loads it anyway, from disk where memory is short"
     if most >= min(256, plan.context_tokens):
         return f"--ctx {most} fits; {anyway}"

@@ -103,6 +103,9 @@ def build_machine(
     Raises:
         InvalidOption: contradictory or impossible options, an unknown card. InvalidProfile: a bad profile.
     """
+    from dataclasses import replace
+
+    from twofold.cli.own import advice_notes
     from twofold.planner.machine import from_card, from_profile, with_host, with_vram
     from twofold.profiles.cards import find_card
     from twofold.profiles.store import find_profile
@@ -120,7 +123,9 @@ def build_machine(
     if card is not None:
         machine = from_card(find_card(card), vram_mib=free)
     elif profile is not None:
-        machine = from_profile(find_profile(profile), label=f"profile {profile}", is_this_machine=False)
+        found = find_profile(profile)
+        machine = from_profile(found, label=f"profile {profile}", is_this_machine=False)
+        machine = replace(machine, notes=(*machine.notes, *advice_notes(found)))
     else:
         machine = local_machine()
     if free is not None and card is None:
@@ -132,6 +137,9 @@ def build_machine(
 
 def local_machine() -> MachineBudget:
     """This machine: memory and cards as they are now, bandwidths as the last `twofold probe` measured them."""
+    from dataclasses import replace
+
+    from twofold.cli.own import key_of, own_runs, stale_notes
     from twofold.planner.machine import from_profile
     from twofold.probes import probe
     from twofold.profiles.errors import InvalidProfile
@@ -142,6 +150,9 @@ def local_machine() -> MachineBudget:
         last = load_own()
     except InvalidProfile:
         last = None
+    notes = stale_notes(last, now)
+    if last is not None and key_of(last) != key_of(now):
+        last = None
     if last is not None:
         speeds = {
             "read_gb_s_one_thread": last.ram.read_gb_s_one_thread,
@@ -151,7 +162,9 @@ def local_machine() -> MachineBudget:
         links = [gpu.pcie for gpu in last.gpus] if same else [gpu.pcie for gpu in now.gpus]
         gpus = tuple(gpu.model_copy(update={"pcie": pcie}) for gpu, pcie in zip(now.gpus, links, strict=True))
         now = now.model_copy(update={"ram": now.ram.model_copy(update=speeds), "gpus": gpus, "complete": last.complete})
-    return from_profile(now, label="this machine", is_this_machine=True)
+    machine = from_profile(now, label="this machine", is_this_machine=True)
+    assert machine.host is not None
+    return replace(machine, host=replace(machine.host, own=own_runs(now)), notes=(*machine.notes, *notes))
 
 
 def gguf_flag(ref: ModelRef) -> str | None:

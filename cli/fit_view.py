@@ -68,6 +68,7 @@ def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, titl
         if not term.high:
             continue
         note = "exact" if term.low == term.high else f"{term.low / MIB:,.0f} to {term.high / MIB:,.0f}"
+        note += ", measured" if term.n else ""
         rows.append((term.name, f"{term.bytes / MIB:,.1f}", note, _bar(term.bytes / whole if whole else 0.0)))
     total = f"{memory.low / MIB:,.0f} to {memory.high / MIB:,.0f}"
     rows.append(("total", f"{memory.total / MIB:,.1f}", total, _bar(memory.total / whole if whole else 0.0)))
@@ -110,6 +111,21 @@ def _speed(sink: Sink, report: FitReport) -> None:
     sink.line(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
     if speed.tokens_per_check.number > 1:
         sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
+
+
+def _observed(sink: Sink, report: FitReport) -> None:
+    """What own sessions reached, beside what was predicted."""
+    seen, process = report.evaluation.observed, report.evaluation.ram.find("process")
+    if seen is not None:
+        parts = [shown(seen.decode_tok_s)]
+        if seen.first_token_s is not None:
+            parts.append(f"first token after {shown(seen.first_token_s, 2)}")
+        if seen.peak_mib is not None:
+            parts.append(f"peak {shown(seen.peak_mib, 0)}")
+        sink.line(f"seen:  {', '.join(parts)}")
+        sink.line(f"       {seen.note}; {seen.decode_tok_s.by}")
+    if process is not None and process.n:
+        sink.line(f"       memory of the process: measured, {process.by}")
 
 
 def _first_token(sink: Sink, report: FitReport) -> None:
@@ -243,6 +259,7 @@ def show_report(report: FitReport) -> None:
     _plan(sink, report)
     _memory(sink, report)
     _speed(sink, report)
+    _observed(sink, report)
     _first_token(sink, report)
     _host(sink, report)
     _others(sink, report)

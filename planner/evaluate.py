@@ -9,6 +9,7 @@ from twofold.planner.knobs import Knobs
 from twofold.planner.latency import Speed, estimate_speed
 from twofold.planner.machine import CardBudget, HostBudget, card_problem
 from twofold.planner.memory import DeviceMemory, cpu_memory, host_memory, vram_memory
+from twofold.planner.own_runs import Observed, observed
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.units import MIB
@@ -88,6 +89,7 @@ class Evaluation:
     """Knobs with the memory of each device, the verdict on each, and the expected speed.
 
     `devices` holds only what was judged: with a card alone the host is not, and `verdict` is about the card.
+    `observed` is what own sessions (or identical hardware) reached.
     """
 
     knobs: Knobs
@@ -95,6 +97,7 @@ class Evaluation:
     ram: DeviceMemory
     devices: tuple[DeviceVerdict, ...]
     speed: Speed
+    observed: Observed | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -131,7 +134,7 @@ def needs(spec: ModelSpec, knobs: Knobs, card: CardBudget | None, host: HostBudg
     devices: list[DeviceVerdict] = []
     vram: DeviceMemory | None = None
     if knobs.device == "cpu":
-        ram = cpu_memory(spec, knobs)
+        ram = cpu_memory(spec, knobs, host.own if host else None)
     else:
         vram, ram = vram_memory(spec, knobs), host_memory(spec, knobs)
         problem = card_problem(card) if card else "there is no card"
@@ -146,4 +149,5 @@ def evaluate(
 ) -> Evaluation:
     """Bytes, verdict and seconds of `knobs` on one card (or none) and its host."""
     found = needs(spec, knobs, card, host, margin_mib)
-    return Evaluation(knobs, found.vram, found.ram, found.devices, estimate_speed(spec, knobs, card, host))
+    seen = observed(spec, knobs, host.own) if host else None
+    return Evaluation(knobs, found.vram, found.ram, found.devices, estimate_speed(spec, knobs, card, host), seen)

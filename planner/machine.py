@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from twofold.planner.own_runs import OwnRuns
 from twofold.profiles.cards import CardFacts, match_driver
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
@@ -49,13 +50,16 @@ class CardBudget:
 
 @dataclass(frozen=True, slots=True)
 class HostBudget:
-    """RAM, processor. `isa_tier` is None where unknown; `cores` are the physical cores that this process may use."""
+    """RAM, processor. `isa_tier` is None where unknown; `cores` are the physical cores that this process may use;
+    `own` are this machine's sessions.
+    """
 
     available_mib: Figure
     ram_read_gb_s: Figure
     isa_tier: str | None
     cores: Figure
     is_partial: bool = False
+    own: OwnRuns | None = None
 
     @property
     def judges_ram(self) -> bool:

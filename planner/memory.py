@@ -13,6 +13,7 @@ from twofold.planner import codecs
 from twofold.planner.cpu_buffers import cpu_buffers
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
+from twofold.planner.own_runs import OwnRuns, process_mib, process_term
 from twofold.planner.per_spec import per_spec
 from twofold.planner.terms import Device, DeviceMemory, Term, estimate, exact
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
@@ -23,10 +24,7 @@ __all__ = ["DeviceMemory", "Term", "checkpoint_bytes", "cpu_memory", "estimate",
 # A CUDA context and the constant part of compute buffers: what is left of reported peaks once weights, cache and
 # context-proportional buffers are subtracted: 345 to 684 MiB over four runs of files of known weight; the middle of it.
 CUDA_CONTEXT_MIB = (345.0, 515.0, 685.0)
-# The resident set of the CPU engine's process beside weights and cache: interpreter, numpy, tokenizer (a vocabulary of
-# 50k to 260k entries), terminal libraries. 55 MiB of it was measured without any tokenizer loaded.
-CPU_PROCESS_MIB = (70.0, 130.0, 320.0)
-# The same with torch and the host side of a CUDA context.
+# The resident set of the process beside weights and cache, with torch and the host side of a CUDA context.
 CUDA_PROCESS_MIB = (700.0, 1500.0, 2600.0)
 # Prefill streams host residuals through two buffers; a fused Linear larger than one is streamed by tiles.
 STREAM_BUFFER_MIB = 64.0
@@ -127,8 +125,8 @@ def _rope_tables(spec: ModelSpec, knobs: Knobs, device: Device) -> Term:
     return estimate("rope_tables", device, (mib, mib, mib + row * ROPE_BLOCK / MIB), by)
 
 
-def cpu_memory(spec: ModelSpec, knobs: Knobs, process: Term | None = None) -> DeviceMemory:
-    """Everything in RAM. `process` is what own sessions measured of the process itself, where there were any."""
+def cpu_memory(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None = None) -> DeviceMemory:
+    """Everything in RAM. `own` sessions say what the process itself takes, where there were any."""
     residual = _residual_total(spec.groups, knobs.residual_bits)
     terms = [
         *_weight_terms(spec, "ram"),
@@ -141,7 +139,8 @@ def cpu_memory(spec: ModelSpec, knobs: Knobs, process: Term | None = None) -> De
         exact("embedding", "ram", codecs.embedding_bytes(spec), "embedding rows in fp16"),
         *_cache_terms(spec, knobs, "ram"),
         *cpu_buffers(spec, knobs),
-        process or estimate("process", "ram", CPU_PROCESS_MIB, "interpreter, numpy, tokenizer, terminal"),
+        process_term(spec, knobs, own)
+        or estimate("process", "ram", process_mib(spec), "interpreter, numpy, terminal; a tokenizer by its vocabulary"),
     ]
     return DeviceMemory("ram", tuple(terms))
 

@@ -125,6 +125,7 @@ class FitReport:
             "devices": [device.to_json() for device in self.evaluation.devices],
             "other_cards": [{"name": name, "verdict": found.verdict} for name, found in self.others],
             "speed": self.evaluation.speed.to_json(),
+            "observed": self.evaluation.observed.to_json() if self.evaluation.observed else None,
             "shortfall_mib": self.shortfall_mib.to_json(),
             "largest_context": self.largest_context.to_json(),
             "nearest": [plan.to_json(self.model, self.command) for plan in self.nearest],

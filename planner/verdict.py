@@ -14,6 +14,7 @@ from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
 from twofold.planner.machine import CardBudget, HostBudget, MachineBudget
 from twofold.planner.memory import checkpoint_bytes
 from twofold.planner.nearest import context_figure, nearest_plans
+from twofold.planner.own_runs import unused_sessions
 from twofold.planner.plan import Plan
 from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.quality import known_kl
@@ -143,6 +144,8 @@ def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation
             "the draft's shape was chosen for a host of 8 cores with AVX-512 and 50 GB/s; state yours for another"
         )
     notes.extend(_expert_notes(spec))
+    unused = unused_sessions(spec, evaluation.knobs, machine.host.own) if machine.host else None
+    notes += [unused] if unused else []
     if spec.draft_head_weights:
         notes.append("the model's own draft head is not used and not counted")
     if spec.unverified:

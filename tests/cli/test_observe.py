@@ -15,6 +15,7 @@ from twofold.cli import observe
 from twofold.cli.launch import Launched
 from twofold.cli.observe import keeping_session, make_record, speeds_of
 from twofold.engine.session.tally import Tally
+from twofold.kernels.cpu import missing_reason
 from twofold.profiles.session_store import read_sessions, sessions_path
 
 CommandLine = Callable[..., int]
@@ -108,3 +109,29 @@ def test_few_tokens_give_no_speed() -> None:
     found = speeds_of(tally)
     assert found["decode"] is None and found["prefill"] is None and found["tokens_per_check"] == 1.0
     assert speeds_of(Tally())["tokens_per_check"] is None
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="plans are for the native kernels")
+def test_the_next_fit_is_better_by_a_session(
+    command_line: CommandLine,
+    tiny_checkpoint: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def process() -> dict[str, Any]:
+        capfd.readouterr()
+        assert command_line("fit", str(tiny_checkpoint), "--ctx", "512", "--format", "json") in (0, 3)
+        found: dict[str, Any] = json.loads(capfd.readouterr().out)["memory"]["ram"]["process_mib"]
+        return found
+
+    assert process()["source"] == "reasoned"
+    monkeypatch.setenv("TINY_KERNELS", "cpu")
+    assert command_line("run", "tiny", "hello", *GREEDY) == 0
+    if read_sessions()[0].process_mib is None:
+        pytest.skip("this system does not tell what is resident")
+    calibrated = process()
+    assert calibrated["source"] == "measured" and calibrated["n"] == 1
+    assert calibrated["low"] < calibrated["value"] < calibrated["high"]
+    capfd.readouterr()
+    assert command_line("fit", str(tiny_checkpoint), "--ctx", "512") in (0, 3)
+    assert "nearest own session" in capfd.readouterr().out
