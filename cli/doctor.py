@@ -74,8 +74,10 @@ def doctor(
         check_parity(model or get_settings().default_model, output_format, full=full)
         return
     from twofold.cli.doctor_checks import list_settings, run_checks
+    from twofold.cli.doctor_sessions import last_allocations, last_document, last_title
+    from twofold.cli.repl.memory_view import COLUMNS
 
-    checks, settings = run_checks(), list_settings()
+    checks, settings, memory = run_checks(), list_settings(), last_allocations()
     is_well = all(check.status != "fail" for check in checks)
     if output_format == "json":
         print_json(
@@ -84,10 +86,14 @@ def doctor(
                 "ok": is_well,
                 "checks": [check.to_json() for check in checks],
                 "settings": [{"name": name, "value": value, "origin": origin} for name, value, origin in settings],
+                "last_session": last_document(),
             }
         )
     else:
         _show(checks)
+        if memory:
+            out().line()
+            out().table(last_title(), COLUMNS, memory)
         if settings:
             out().line()
             out().table("Settings", ("setting", "value", "from"), settings)

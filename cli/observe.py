@@ -26,6 +26,9 @@ LEAST_TOKENS = 16
 PEAK_BOUND_MIB = 64.0
 """How far a peak may be above the plan before it is reported."""
 
+PLAN_BOUND_MIB = 1.0
+"""How far a component may be from the plan before it is reported; the plan is exact for models that the engine runs."""
+
 Command = Literal["chat", "run", "bench"]
 Ending = Literal["end", "interrupted"]
 
@@ -133,6 +136,7 @@ def make_record(launched: Launched, command: Command, ending: Ending, measured: 
 
     from twofold.cli.version import commit, package_version
     from twofold.engine.allocations import allocated
+    from twofold.planner.components import planned
     from twofold.probes.cpu import read_cpu
     from twofold.probes.memory import read_memory
     from twofold.profiles.session_store import SessionRecord, machine_key, model_name
@@ -164,7 +168,7 @@ def make_record(launched: Launched, command: Command, ending: Ending, measured: 
         build=commit(),
         version=package_version(),
         planned_mib=plan.expected_ram_mib,
-        planned=planned_components(launched),
+        planned={name: term.bytes for name, term in planned(spec, plan).items()},
         allocated=allocated(launched.engine),
         **measured,
     )
@@ -175,16 +179,6 @@ def running_isa(launched: Launched) -> str:
     from twofold.kernels.cpu import native
 
     return str(native().isa()) if launched.engine.backend.name == "cpu" else "naive"
-
-
-def planned_components(launched: Launched) -> dict[str, int]:
-    """Bytes per component as the plan counts them, under the engine's names."""
-    from twofold.planner.components import by_component
-    from twofold.planner.knobs import Knobs
-    from twofold.planner.memory import cpu_memory
-
-    memory = cpu_memory(launched.spec, Knobs.of(launched.plan))
-    return {name: part.bytes for name, part in by_component(memory).items()}
 
 
 def bench_record(launched: Launched, report: BenchReport) -> SessionRecord:
@@ -218,15 +212,24 @@ def keep_bench(launched: Launched, report: BenchReport) -> None:
 
 
 def warn_of_differences(launched: Launched) -> None:
-    """Say loudly where the engine reserved something else than its dry run, or than the plan says."""
+    """Say loudly where the engine reserved something else than its dry run, or than the plan counts."""
     from twofold.cli.output import err
-    from twofold.engine.allocations import differences
+    from twofold.engine.allocations import GROWING, allocated, differences
+    from twofold.planner.components import planned
 
     for found in differences(launched.engine):
         err().warning(
             f"the engine reserved {found.allocated / MIB:,.2f} MiB for {found.component}, its dry run says "
             f"{found.expected / MIB:,.2f} MiB: report this with the output of twofold doctor"
         )
+    counted = planned(launched.spec, launched.plan)
+    for name, n_bytes in allocated(launched.engine).items():
+        term = counted.get(name)
+        if term is not None and name not in GROWING and abs(n_bytes - term.bytes) > PLAN_BOUND_MIB * MIB:
+            err().warning(
+                f"the engine reserved {n_bytes / MIB:,.1f} MiB for {name}, the plan counts {term.bytes / MIB:,.1f} MiB "
+                f"({term.by})"
+            )
 
 
 def warn_of_peak(record: SessionRecord) -> None:

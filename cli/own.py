@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from twofold.planner.own_runs import OwnRuns
-    from twofold.profiles.hardware import HardwareProfile, ObservedRun
+    from twofold.profiles.hardware import HardwareProfile, KernelTiming, ObservedRun
 
 
 STALE_DAYS = 90
@@ -80,3 +80,15 @@ def stale_notes(last: HardwareProfile | None, now: HardwareProfile) -> list[str]
     if (datetime.date.today() - last.captured_on).days > STALE_DAYS:
         return [f"bandwidths were measured {_age(last.captured_on)}: twofold probe measures them anew"]
     return []
+
+
+def kernel_timings() -> tuple[KernelTiming, ...]:
+    """What was timed on this machine with this build."""
+    from importlib import import_module
+
+    try:
+        store = import_module("twofold.profiles.kernel_store")
+    except ModuleNotFoundError:
+        return ()
+    found: tuple[KernelTiming, ...] = store.own_timings()
+    return found

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from twofold.planner.terms import DeviceMemory, Term
+from twofold.planner.knobs import Knobs
+from twofold.planner.memory import cpu_memory
+from twofold.planner.plan import Plan
+from twofold.planner.terms import DeviceMemory, Term, exact
+from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.units import MIB
 
 COMPONENTS: dict[str, tuple[str, ...]] = {"kv_cache": ("kv", "kv_sliding", "kv_pass")}
 """Component of the engine → terms of the plan, where one array serves several terms."""
@@ -21,3 +26,15 @@ def by_component(memory: DeviceMemory) -> dict[str, Term]:
 
 def _sum(name: str, a: Term, b: Term) -> Term:
     return Term(name, a.device, a.bytes + b.bytes, a.low + b.low, a.high + b.high, f"{a.by}; {b.by}")
+
+
+def planned(spec: ModelSpec, plan: Plan) -> dict[str, Term]:
+    """What a plan of the CPU engine counts for each component.
+
+    The process is what is left of the plan's own total, since a plan keeps what it was made with.
+    """
+    found = by_component(cpu_memory(spec, Knobs.of(plan)))
+    rest = int(plan.expected_ram_mib * MIB) - sum(term.bytes for name, term in found.items() if name != "process")
+    if rest > 0:
+        found["process"] = exact("process", "ram", rest, "the plan's total without the other components")
+    return found

@@ -58,10 +58,13 @@ def _stats(session: Session, argument: str) -> None:
 
 
 def _plan(session: Session, argument: str) -> None:
-    """the plan that runs, as JSON; with a FILE, save it (twofold chat --plan FILE)"""
+    """the plan that runs, as JSON, and what was reserved; with a FILE, save it (twofold chat --plan FILE)"""
     text = session.engine.plan.to_json()
     if not argument:
+        from twofold.cli.repl.memory_view import show_allocations
+
         _say(text.rstrip())
+        show_allocations(session.engine)
         return
     from twofold.profiles.files import write_atomically
 

@@ -80,7 +80,12 @@ def test_stats_before_and_after_an_answer(tiny_session: Any, capsys: pytest.Capt
 
 def test_the_plan_can_be_replayed(tiny_session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command(tiny_session, "/plan")
-    assert json.loads(capsys.readouterr().err)["residual_bits"] == 6
+    shown = capsys.readouterr().err
+    document, end = json.JSONDecoder().raw_decode(shown)
+    assert document["residual_bits"] == 6
+    rows = {line.split()[0]: line.split()[1:] for line in shown[end:].splitlines() if line.strip()}
+    assert rows["kv_cache"][0] == rows["kv_cache"][1] and rows["kv_cache"][2] == "exact"
+    assert rows["base"][2] == "exact" and "resident" in shown
     run_command(tiny_session, f"/plan {tmp_path}/plan.json")
     assert Plan.from_json((tmp_path / "plan.json").read_text()) == tiny_session.engine.plan
     with pytest.raises(TwofoldError, match="exists"):
