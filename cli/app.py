@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 # Each is a module of this package: a command's has a function of its name, a group's a Typer app called `app`.
-COMMANDS = ("fit", "chat", "run", "probe", "quantize", "eval", "bench", "cards", "doctor")
+COMMANDS = ("fit", "chat", "run", "probe", "quantize", "eval", "bench", "tune", "cards", "doctor")
 GROUPS = ("profile", "models")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.tuned import tuned_plan
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def fetch_checkpoint(ref: ModelRef) -> Path:
     return ref.path if ref.path is not None else fetch(ref)
 
 
-def _called_as_its_source(checkpoint: Checkpoint) -> ModelSpec:
+def spec_of(checkpoint: Checkpoint) -> ModelSpec:
     """The spec under the name of the model that was quantised, not of the folder it lies in."""
     from dataclasses import replace
 
@@ -173,7 +174,7 @@ def _called_as_its_source(checkpoint: Checkpoint) -> ModelSpec:
     return replace(checkpoint.spec, name=name)
 
 
-def _check_width(options: LaunchOptions, bits: int) -> None:
+def check_width(options: LaunchOptions, bits: int) -> None:
     """Refuse another residual width than a checkpoint has: that means quantising its source again.
 
     Raises:
@@ -205,12 +206,12 @@ def launch(options: LaunchOptions) -> Launched | None:
     if path is None:
         return None
     checkpoint = Checkpoint.open(path)
-    _check_width(options, checkpoint.config.residual_bits)
-    spec = _called_as_its_source(checkpoint)
-    planned = plan or make_plan(spec, checkpoint.config.residual_bits, options)
-    check_memory(spec, planned, options)
-    if plan is None:
-        plan = with_draft(checkpoint, planned)
+    check_width(options, checkpoint.config.residual_bits)
+    spec = spec_of(checkpoint)
+    default = plan or make_plan(spec, checkpoint.config.residual_bits, options)
+    plan = plan or tuned_plan(rank_key(checkpoint), default, options)
+    check_memory(spec, plan or default, options)
+    plan = plan or with_draft(checkpoint, default)
     tokenizer = Tokenizer.from_folder(path)
     engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
     template = ChatTemplate.from_tokenizer(tokenizer)

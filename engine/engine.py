@@ -225,6 +225,30 @@ class Engine:
         """Guesses behind each of `tokens`, siblings behind what is cached; nothing is committed. For timing."""
         return self._guess(tokens, (-1,) * len(tokens), min(KEPT_RANKS, self.spec.vocab_size))
 
+    def dry_prefill(self, tokens: Sequence[int]) -> None:
+        """A prefill pass of `tokens` behind what is cached, without a head; nothing is committed. For timing."""
+        self._pass(tokens, range(-1, len(tokens) - 1))
+
+    def dry_step(self, tree: DraftTree) -> int:
+        """A greedy step with `tree` behind what is cached: how many tokens it would give; nothing is committed. For
+        timing.
+        """
+        draft = tree.draft(self.tokens[-1], self.spec.vocab_size, self._guess)
+        logits = self._logits(self._pass(draft.tokens, draft.parents))
+        return len(accept(draft, lambda row, emitted: self._choose(logits[row], emitted, GREEDY)).tokens)
+
+    def repeat_cached(self, n_tokens: int) -> None:
+        """Fill the cache to `n_tokens` by repeating the rows that are there. For timing: passes then read as much as
+        behind a real text of that length, but what they compute means nothing. `reset` before a real text.
+
+        Raises:
+            ValueError: nothing is cached, more is cached already, or the context is shorter.
+        """
+        if not n_tokens < self.context_tokens:
+            raise ValueError(f"{n_tokens} tokens leave no room in a context of {self.context_tokens}")
+        self._cache.repeat(n_tokens)
+        self.tokens = [self.tokens[i % len(self.tokens)] for i in range(n_tokens + 1)]
+
     def memory_report(self) -> dict[str, int]:
         """Bytes allocated per component; `weights_mapped` are the files behind the map."""
         return {

@@ -81,6 +81,22 @@ class LayerState:
         self.v[:n] = self.v[kept]
         self.origin[0] = first
 
+    def repeat(self, length: int, until: int) -> None:
+        """Fill the slots of positions up to `until` with the `length` committed rows over and over.
+
+        Only from slot 0 on: nothing has been let go of yet. A layer that keeps less than `until` then holds what a row
+        behind `until` sees.
+        """
+        first = 0 if self.window is None or until <= self.slots else max(0, until - (self.window - 1))
+        end = until - first
+        for array in (self.k, self.v):
+            done = length
+            while done < end:  # doubling: every copy is of what is there already
+                n = min(done, end - done)
+                array[done : done + n] = array[:n]
+                done += n
+        self.origin[0] = first
+
     def keeps(self, length: int) -> bool:
         """Whether all that a row behind `length` sees is here."""
         return self.first_position == 0 or (
@@ -175,6 +191,20 @@ class KvCache:
             for state in self.layers:
                 state.commit(self.length, path)
         self.length += len(path)
+
+    def repeat(self, until: int) -> None:
+        """Commit `until` positions, made of the committed rows over and over. For timing only.
+
+        Raises:
+            ValueError: nothing is committed, more is, a window has moved, or there are not that many slots.
+        """
+        moved = any(state.first_position for state in self.layers)
+        if not 0 < self.length <= until <= self.slots or moved:
+            raise ValueError(f"cannot repeat {self.length} positions up to {until} of {self.slots} slots")
+        length, self.length = self.length, 0
+        for state in self.layers:
+            state.repeat(length, until)
+        self.length = until
 
     def roll_back(self, length: int) -> int:
         """Forget all positions from `length` on; returns how many are left.

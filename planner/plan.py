@@ -6,7 +6,7 @@ A plan is complete (no hidden default) and replayable: `twofold chat --plan plan
 from __future__ import annotations
 
 import json
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,11 +16,22 @@ SCHEMA_VERSION: Final = 1
 KvType = Literal["f16", "q8_0", "q4_0"]
 
 
+class Verified(BaseModel):
+    """A plan that really filled its context: the day, the peak of the process's memory, what had been expected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    day: str = Field(max_length=32)
+    peak_mib: float = Field(ge=0)
+    expected_mib: float = Field(ge=0)
+
+
 class Plan(BaseModel):
     """A run, decided.
 
     Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`. Speed knobs (they never change it): the
     rest. `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine it is empty.
+    `tuned`: found by measuring (`twofold tune`). `verified`: its context was really filled (`twofold tune --verify`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -40,6 +51,8 @@ class Plan(BaseModel):
     cpu_isa: str
     expected_ram_mib: float = Field(ge=0)
     expected_vram_mib: float = Field(ge=0)
+    tuned: bool = False
+    verified: Verified | None = None
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2) + "\n"
@@ -54,9 +67,24 @@ class Plan(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "the file"
-            raise InvalidProfile(
-                f"the plan is not valid: {where}: {first['msg']}",
-                hint="/plan FILE in a session of twofold chat saves one",
-            ) from error
+            raise _invalid(error) from error
+
+    @classmethod
+    def from_dict(cls, document: dict[str, Any]) -> Plan:
+        """A plan inside of another document.
+
+        Raises:
+            InvalidProfile: when it is not a plan of this schema.
+        """
+        try:
+            return cls.model_validate_json(json.dumps(document))
+        except ValidationError as error:
+            raise _invalid(error) from error
+
+
+def _invalid(error: ValidationError) -> InvalidProfile:
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "the file"
+    return InvalidProfile(
+        f"the plan is not valid: {where}: {first['msg']}", hint="/plan FILE in a session of twofold chat saves one"
+    )

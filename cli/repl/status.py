@@ -25,7 +25,7 @@ def header(plan: Plan, base_bits: int = 2) -> str:
     threads = f"{plan.threads} thread" + ("s" if plan.threads != 1 else "")
     return (
         f"{plan.model} · {base_bits}-bit base + {plan.residual_bits}-bit residual · context {plan.context_tokens} · "
-        f"{threads} · {plan.cpu_isa if plan.device == 'cpu' else plan.device}"
+        f"{threads} · {plan.cpu_isa if plan.device == 'cpu' else plan.device}{' · tuned' if plan.tuned else ''}"
     )
 
 

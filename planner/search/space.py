@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.planner.plan import KvType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from optuna.trial import Trial
 
@@ -78,6 +78,25 @@ class Space:
                 raise ValueError(f"not in the space: {name} = {value}, one of {values}")
             found[name] = value if name in ("kv_type", "draft_depth") else values.index(value)
         return found
+
+    def point_of(self, params: Mapping[str, Any]) -> Point | None:
+        """The point of a trial's parameters, which may come from anywhere; None where they name none of this space."""
+        found: dict[str, Any] = {}
+        for name, values in self._choices().items():
+            given = params.get(name)
+            if name not in ("kv_type", "draft_depth"):
+                is_index = isinstance(given, int) and not isinstance(given, bool) and 0 <= given < len(values)
+                given = values[given] if is_index and given is not None else None
+            if given not in values:
+                return None
+            found[name] = given
+        point = Point(**found)
+        return replace(point, draft_depth=min(point.draft_depth, max(1, point.draft_nodes)))
+
+    @property
+    def signature(self) -> str:
+        """All choices, in one line: what two studies must have in common to share trials."""
+        return "; ".join(f"{name} {list(values)}" for name, values in sorted(self._choices().items()))
 
     def neighbours(self, point: Point) -> Iterator[Point]:
         """Points that differ in one knob by one step, or in size and depth of the tree by one step each."""

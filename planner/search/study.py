@@ -2,19 +2,20 @@
 the neighbours of the best point found (one knob, one step), until none is better or the trials are used up.
 
 What comes back is never worse than trial 0: it is the best feasible trial by the objective's own figures, and trial 0
-where none is better. The optimum of an enumeration is never handed in.
+where none is better. The optimum of an enumeration is never handed in. In a storage that others share, their trials
+steer the sampler, and the best of them are tried here before they count.
 """
 
 from __future__ import annotations
 
 import functools
-import warnings
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.planner.search.space import Point, Space
+from twofold.planner.search.storage import storage_failures
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.text import one_line
 
@@ -25,9 +26,13 @@ if TYPE_CHECKING:
 
 TRIALS = 200
 _SHORTFALL = "shortfall_mib"
+_SIGNATURE = "twofold"
 _STARTUP_TRIALS = 24
 GLOBAL_SHARE = 0.5
 """Of the trials, those that the sampler proposes; the rest look around the best of them."""
+OTHERS = 8
+"""How many of the best trials of other processes are tried here."""
+_NO_TIME = 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,10 @@ Objective = Callable[[Point], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The best point with its outcome, trial 0's, and how many points were tried and did not fit."""
+    """The best point with its outcome, trial 0's, how many points were tried and did not fit, and all that was tried.
+
+    `n_others` counts points that another process had found, which were tried here too.
+    """
 
     best: Point
     outcome: Outcome
@@ -58,6 +66,8 @@ class SearchResult:
     baseline_outcome: Outcome
     n_trials: int
     n_infeasible: int
+    n_others: int = 0
+    tried: tuple[tuple[Point, Outcome], ...] = ()
 
     @property
     def gain(self) -> float:
@@ -65,58 +75,6 @@ class SearchResult:
         if not self.baseline_outcome.is_feasible or self.outcome.seconds is None:
             return 0.0
         return float(self.baseline_outcome.seconds or 0.0) / self.outcome.seconds - 1
-
-
-def journal(path: Path) -> BaseStorage:
-    """The default storage: Optuna's journal in one file, which several processes may append to.
-
-    Raises:
-        InvalidOption: when the file is no journal, or another process keeps it locked.
-    """
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        return JournalStorage(JournalFileBackend(str(path), lock_obj=JournalFileOpenLock(str(path))))
-    except Exception as error:
-        raise InvalidOption(
-            f"the study file cannot be used: {path}",
-            found=one_line(f"{type(error).__name__}: {error}", 160),
-            needed="a journal that Optuna wrote",
-            hint=f"move it away: mv {path} {path}.old",
-        ) from error
-
-
-def storage_from_url(url: str) -> BaseStorage:
-    """A storage that several machines share: `postgresql://…`, `mysql://…`, `sqlite:///…` or `redis://…`.
-
-    Raises:
-        InvalidOption: when it does not answer, or its driver is not installed.
-    """
-    from optuna.storages import JournalStorage, get_storage
-    from optuna.storages.journal import JournalRedisBackend
-
-    try:
-        if url.startswith(("redis://", "rediss://")):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # "experimental", which concerns Optuna's interface and not the data
-                return JournalStorage(JournalRedisBackend(url))
-        return get_storage(url)
-    except Exception as error:
-        driver = isinstance(error, ImportError)
-        raise InvalidOption(
-            f"the study's storage cannot be used: {_without_password(url)}",
-            found=one_line(f"{type(error).__name__}: {_without_password(str(error))}", 160),
-            needed="a driver for it" if driver else "a storage that answers",
-            hint="pip install sqlalchemy psycopg2-binary (PostgreSQL), or redis" if driver else "leave out --storage",
-        ) from error
-
-
-def _without_password(text: str) -> str:
-    import re
-
-    return re.sub(r"(://[^:/@\s]*):[^@/\s]+@", r"\1:***@", text)
 
 
 def search(
@@ -129,19 +87,22 @@ def search(
     storage: BaseStorage | None = None,
     study_name: str = "plan",
     on_trial: Callable[[int, Outcome], None] = lambda *_: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> SearchResult:
     """Try `baseline`, then what the sampler proposes; points that were tried already are not computed again.
 
+    `is_over` is asked after every trial: true ends the search early.
+
     Raises:
         ValueError: when the baseline is not in the space.
+        InvalidOption: when the storage holds another study under this name. TwofoldError: when it fails.
     """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=_STARTUP_TRIALS)
-    study = optuna.create_study(storage=storage, study_name=study_name, sampler=sampler, load_if_exists=True)
     known = functools.cache(objective)
     found: list[tuple[Point, Outcome]] = []
+    first = space.enqueued(baseline)
 
     def run(trial: Trial) -> float:
         point = space.suggest(trial)
@@ -149,34 +110,86 @@ def search(
         trial.set_constraint(_SHORTFALL, outcome.shortfall_mib)
         found.append((point, outcome))
         on_trial(len(found), outcome)
+        if is_over():
+            trial.study.stop()
         # A point that does not fit has no time: its constraint already ranks it below every point that does.
-        return outcome.seconds if outcome.seconds is not None else float("1e9")
+        return outcome.seconds if outcome.seconds is not None else _NO_TIME
 
-    if not _was_tried(study, space, baseline):
-        study.enqueue_trial(space.enqueued(baseline))
-    study.optimize(run, n_trials=max(1, round(n_trials * GLOBAL_SHARE)))
-    while len(found) < n_trials:
-        best, _ = _best(found, baseline, known(baseline))
-        tried = {point for point, _ in found}
-        around = [point for point in space.neighbours(best) if point not in tried][: n_trials - len(found)]
-        if not around:
-            break
-        for point in around:
-            study.enqueue_trial(space.enqueued(point))
-        study.optimize(run, n_trials=len(around))
+    with storage_failures(study_name):
+        study = open_study(space, storage, study_name, seed)
+        if not _was_tried(study, first):
+            study.enqueue_trial(first)
+        study.optimize(run, n_trials=max(1, round(n_trials * GLOBAL_SHARE)))
+        others = [point for point in _of_others(study, space, found) if not is_over()]
+        found.extend((point, known(point)) for point in others)
+        n_own = len(found) - len(others)
+        while n_own < n_trials and not is_over():
+            best, _ = _best(found, baseline, known(baseline))
+            tried = {point for point, _ in found}
+            around = [point for point in space.neighbours(best) if point not in tried][: n_trials - n_own]
+            if not around:
+                break
+            for point in around:
+                study.enqueue_trial(space.enqueued(point))
+            study.optimize(run, n_trials=len(around))
+            n_own += len(around)
     best, outcome = _best(found, baseline, known(baseline))
+    n_own = len(found) - len(others)
     n_infeasible = sum(not one.is_feasible for _, one in found)
-    return SearchResult(best, outcome, baseline, known(baseline), len(found), n_infeasible)
+    return SearchResult(best, outcome, baseline, known(baseline), n_own, n_infeasible, len(others), tuple(found))
 
 
-def _was_tried(study: Study, space: Space, point: Point) -> bool:
+def open_study(space: Space, storage: BaseStorage | None, name: str, seed: int) -> Study:
+    """The study of this name, made where there is none.
+
+    Raises:
+        InvalidOption: it was made for another space or purpose.
+    """
+    import optuna
+
+    sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=_STARTUP_TRIALS)
+    study = optuna.create_study(storage=storage, study_name=name, sampler=sampler, load_if_exists=True)
+    if storage is None:
+        return study
+    signature = space.signature
+    held = study.user_attrs.get(_SIGNATURE)
+    is_new = held is None and not study.get_trials(deepcopy=False)
+    if is_new:
+        study.set_user_attr(_SIGNATURE, signature)
+    elif held != signature or study.direction != optuna.study.StudyDirection.MINIMIZE:
+        raise InvalidOption(
+            f"the storage holds another study under the name {one_line(name, 120)!r}",
+            found=one_line(f"choices {held}" if held is not None else "a study that twofold did not make", 160),
+            needed=one_line(f"choices {signature}", 160),
+            hint="name another storage, or delete that study: optuna delete-study",
+        )
+    return study
+
+
+def _was_tried(study: Study, wanted: dict[str, int | str]) -> bool:
     """Whether a shared study has the point already (a storage may hold others' trials)."""
-    wanted = space.enqueued(point)
 
     def has(trial: FrozenTrial) -> bool:
         return wanted in (trial.params, trial.system_attrs.get("fixed_params"))
 
     return any(has(trial) for trial in study.get_trials(deepcopy=False))
+
+
+def _of_others(study: Study, space: Space, found: list[tuple[Point, Outcome]]) -> list[Point]:
+    """The best points that other processes, or earlier runs, left in the study and that were not tried here."""
+    import optuna
+
+    tried = {point for point, _ in found}
+    limit = min((one.seconds for _, one in found if one.is_feasible and one.seconds is not None), default=math.inf)
+    ranked: dict[Point, float] = {}
+    for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
+        point = space.point_of(trial.params)
+        value = trial.values[0] if trial.values else math.inf
+        if point is None or point in tried or not value < 1.05 * limit:
+            continue
+        if all(missing <= 0 for missing in trial.constraints.values()):
+            ranked[point] = min(value, ranked.get(point, math.inf))
+    return sorted(ranked, key=lambda point: ranked[point])[:OTHERS]
 
 
 def _best(found: list[tuple[Point, Outcome]], baseline: Point, first: Outcome) -> tuple[Point, Outcome]:

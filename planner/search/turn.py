@@ -6,6 +6,7 @@ empty cache would rank plans by what hardly ever happens.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from twofold.planner.evaluate import Evaluation, Needs, evaluate, needs
@@ -18,7 +19,8 @@ from twofold.planner.plan import KvType
 from twofold.planner.propose import NOMINAL_HOST
 from twofold.planner.request import KV_TYPES, Request
 from twofold.planner.search.space import DRAFT_NODES, PREFILL_CHUNKS, SHARE_STEPS, Point, Space
-from twofold.planner.search.study import Outcome, SearchResult, search, storage_from_url
+from twofold.planner.search.storage import storage_from_url
+from twofold.planner.search.study import Outcome, SearchResult, search
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.units import MIB
 
@@ -111,6 +113,19 @@ class CardTurn:
         )
 
 
+def _study_name(spec: ModelSpec, turn: CardTurn, space: Space) -> str:
+    """Model, card and context for the reader; then what else the seconds depend on, so that only machines of one kind
+    share a study. What is free differs a little between equal machines: their points are judged again where they are
+    used.
+    """
+    card, host, knobs = turn.card, turn.host, turn.base
+    kind: tuple[object, ...] = (spec, space.signature, turn.margin_mib, knobs.cpu_isa, str(card.bandwidth_gb_s.value))
+    kind += (round(card.free_mib.number / 512), str(card.link_gb_s.value), host.isa_tier, str(host.cores.value))
+    kind += (round(host.ram_read_gb_s.number / 5) if host.ram_read_gb_s.is_known else None,)
+    digest = hashlib.sha256(repr(kind).encode()).hexdigest()[:12]
+    return f"twofold fit {spec.name[:120]} on {card.name[:80]}, {knobs.context_tokens} tokens, {digest}"
+
+
 def search_on_card(
     spec: ModelSpec,
     default: Evaluation,
@@ -132,13 +147,14 @@ def search_on_card(
     fixed = request.residual_bits or request.fixed_bits
     bits = (fixed,) if fixed else tuple(range(request.quality.min_residual_bits, 9))
     first = turn.point(default.knobs)
+    space = turn.space(bits, request.kv_choices())
     found = search(
-        turn.space(bits, request.kv_choices()),
+        space,
         turn,
         first,
         n_trials=n_trials,
         storage=None if storage_url is None else storage_from_url(storage_url),
-        study_name=f"twofold fit {spec.name} on {card.name}, {default.knobs.context_tokens} tokens",
+        study_name=_study_name(spec, turn, space),
     )
     if found.best == first or not found.outcome.is_feasible:
         return default, found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +12,9 @@ from twofold.planner.machine import MachineBudget, from_card, with_host
 from twofold.planner.propose import best_on_card
 from twofold.planner.request import Request
 from twofold.planner.search.space import Point, Space
-from twofold.planner.search.study import Outcome, journal, search, storage_from_url
+from twofold.planner.search.study import Outcome, search
 from twofold.planner.search.turn import CardTurn, search_on_card
 from twofold.profiles.cards import find_card
-from twofold.profiles.errors import InvalidOption
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec, RopeSpec
 
 Shipped = Callable[[str], ModelSpec]
@@ -145,33 +143,3 @@ def test_quality_never_goes_below_the_floor(shipped: Shipped) -> None:
     assert found is not None
     assert (best.knobs.residual_bits, best.knobs.k_type, best.knobs.v_type) == (7, "f16", "f16")
     assert best.verdict == "fits"
-
-
-def test_a_journal_is_carried_on(tmp_path: Path) -> None:
-    turn, first = _case(2)
-    path = tmp_path / "deep" / "study.log"
-    one = search(SMALL, turn, first, n_trials=20, storage=journal(path))
-    two = search(SMALL, turn, first, n_trials=20, storage=journal(path))
-    assert path.stat().st_size > 0
-    assert two.outcome.seconds is not None and one.outcome.seconds is not None
-    import optuna
-
-    study = optuna.load_study(study_name="plan", storage=journal(path))
-    assert len(study.trials) == one.n_trials + two.n_trials
-
-
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "study.log"
-    path.write_bytes(b"not a journal\n" * 3)
-    with pytest.raises(InvalidOption, match="study file"):
-        search(SMALL, lambda _: Outcome(1.0, 0.0), _case(1)[1], n_trials=1, storage=journal(path))
-    assert path.read_bytes() == b"not a journal\n" * 3
-
-
-@pytest.mark.parametrize(
-    "url", ["redis://:secret@127.0.0.1:1/0", "nonsense://x", "postgresql://u:secret@127.0.0.1:1/d"]
-)
-def test_a_storage_that_does_not_answer_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(InvalidOption) as refused:
-        search(SMALL, lambda _: Outcome(1.0, 0.0), _case(1)[1], n_trials=1, storage=storage_from_url(url))
-    assert "secret" not in str(refused.value) + str(refused.value.found)

@@ -1,0 +1,328 @@
+"""What `twofold tune` does with a model: trial 0, target and storage for the planner's tuner, real passes for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twofold.cli.fill import Filled, fill_apart
+from twofold.cli.launch import (
+    check_memory,
+    check_width,
+    checkpoint_of,
+    known_statistics,
+    make_plan,
+    rank_key,
+    spec_of,
+    with_draft,
+)
+from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.tuned import asked_cache, machine_identity, tuned_plan
+from twofold.planner.tuning.cpu_turn import CpuTurn, other_widths, thread_choices
+from twofold.planner.tuning.tuner import TRIALS, Stage, Tuner, TuneResult
+from twofold.profiles.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+    from twofold.engine.bench.turn import TurnBench
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.planner.machine import HostBudget
+    from twofold.planner.plan import KvType, Plan
+    from twofold.planner.request import QualityFloor
+    from twofold.planner.search.space import Point, Space
+
+Tell = Callable[[str, float], None]
+_STAGES: dict[Stage, tuple[float, float]] = {
+    "trial 0": (0.0, 0.1),
+    "search": (0.1, 0.6),
+    "race": (0.6, 0.75),
+    "A/B": (0.75, 1.0),
+}
+_PASSES = 40
+"""A prefill pass that takes more than this part of the budget is not tried."""
+_WIDTH_PAYS = 0.03
+_BUSY = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TuneRequest:
+    """How to search; None leaves it to the defaults."""
+
+    min_quality: str | None
+    trials: int | None
+    budget: float
+    storage: str | None
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """What came out. `result` is None where nothing was measured; notes are for the reader."""
+
+    plan: Plan
+    trial0: Plan
+    target: CpuTurn
+    result: TuneResult | None
+    tokens_by: str
+    notes: tuple[str, ...]
+    verification: Filled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneJob:
+    """A model that is open for tuning."""
+
+    checkpoint: Checkpoint
+    bench: TurnBench
+    target: CpuTurn
+    floor: QualityFloor | None
+    options: LaunchOptions
+    request: TuneRequest
+
+    def run(self, tell: Tell) -> TuneReport:
+        """Tune.
+
+        Raises:
+            KeyboardInterrupt: stopped; it was said what is kept.
+            NotEnoughSpace: not even trial 0 fits. InvalidOption, TwofoldError: the storage cannot be used.
+        """
+        target, notes = self.target, []
+        first = target.baseline
+        check_memory(target.spec, target.default, self.options)
+        storage = self._storage()
+        try:
+            tell("trial 0", 0.0)
+            space, left_out = self._space()
+            notes += [left_out] if left_out else []
+            tuner = Tuner(
+                space,
+                target,
+                first,
+                n_trials=self.request.trials or TRIALS,
+                seconds=self.request.budget,
+                seed=self.request.seed,
+                storage=storage,
+                study_name=self._study_name(space),
+                on_progress=lambda stage, share: tell(stage, _overall(stage, share)),
+                on_finalists=self._decode,
+            )
+            try:
+                result = tuner.run()
+            except KeyboardInterrupt:
+                self._say_kept(tuner.n_tried)
+                raise
+        finally:
+            self.bench.close()
+        plan = target.plan(result.point).model_copy(update={"tuned": True})
+        notes += self._notes(result)
+        return TuneReport(plan, target.default, target, result, self._tokens_by(), tuple(notes))
+
+    def unmeasured(self) -> TuneReport:
+        """The plan that a session would start with now, tuned or not."""
+        known = tuned_plan(rank_key(self.checkpoint), self.target.default, self.options)
+        plan = known or self.target.default
+        return TuneReport(plan, self.target.default, self.target, None, self._tokens_by(), ("nothing was measured",))
+
+    def verify(self, report: TuneReport, tell: Tell) -> TuneReport:
+        """Fill the plan's context in a process of its own; a plan that was filled is marked so."""
+        from twofold.planner.plan import Verified
+
+        self.bench.close()
+        upper = self.target.need_mib(report.plan)
+        filled = fill_apart(self.checkpoint.path, report.plan, upper, tell)
+        plan = report.plan
+        if filled.is_filled:
+            seen = Verified(day=date.today().isoformat(), peak_mib=filled.peak_mib, expected_mib=plan.expected_ram_mib)
+            plan = plan.model_copy(update={"verified": seen})
+        return replace(report, plan=plan, verification=filled)
+
+    def keep(self, report: TuneReport) -> Path | None:
+        """Save the plan for later sessions; None where it is not better known than before."""
+        from twofold.profiles.plan_store import TunedPlan, save_tuned
+
+        if report.result is None and report.plan.verified is None:
+            return None
+        plan = report.plan
+        return save_tuned(
+            TunedPlan(
+                rank_key(self.checkpoint),
+                plan.context_tokens,
+                asked_cache(self.options),
+                machine_identity(),
+                date.today().isoformat(),
+                plan.model_dump(mode="json"),
+            )
+        )
+
+    def _kv_types(self) -> tuple[KvType, ...]:
+        if asked_cache(self.options) != "any" or self.floor is None:
+            return (self.target.default.k_type,)
+        return self.floor.kv_types
+
+    def _space(self) -> tuple[Space, str | None]:
+        """What is searched, and what is left out because a pass of it would take too long."""
+        from twofold.profiles.settings import get_settings
+
+        plan = self.target.default
+        fixed = self.options.threads or get_settings().threads
+        cores = self.target.host.threads if self.target.host is not None else plan.threads
+        rows = min(plan.prefill_chunk, self.target.shape.prompt)
+        row_seconds = self.bench.measure(plan, "prefill") / rows
+        most = max(rows, int(self.request.budget / _PASSES / row_seconds))
+        space = self.target.space(self._kv_types(), (fixed,) if fixed else thread_choices(cores), most)
+        whole = self.target.space(self._kv_types(), (fixed,) if fixed else thread_choices(cores))
+        missing = sorted(set(whole.prefill_chunks) - set(space.prefill_chunks))
+        if not missing:
+            return space, None
+        return space, (
+            f"prefill chunks of {missing[0]} tokens and more were left out: one pass would take over "
+            f"{self.request.budget / _PASSES:.0f} s here (a larger --budget tries them)"
+        )
+
+    def _study_name(self, space: Space) -> str:
+        """Model, machine and context for the reader, then a digest of all that the times depend on: only machines of
+        one kind with one build share a study.
+        """
+        machine, plan = machine_identity(), self.target.default
+        words = (rank_key(self.checkpoint), sorted(machine.items()), plan.context_tokens, plan.v_type, space.signature)
+        digest = hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+        name = f"twofold tune {plan.model[:80]} on {machine['cpu'][:60]}, {machine['cores']} cores"
+        return f"{name}, {machine['isa'][:20]}, {plan.context_tokens} tokens, {digest}"
+
+    def _storage(self) -> BaseStorage:
+        from twofold.planner.search.journal import journal
+        from twofold.planner.search.storage import storage_from_url
+        from twofold.profiles.settings import state_dir
+
+        if self.request.storage is not None:
+            return storage_from_url(self.request.storage)
+        return journal(state_dir() / "studies" / f"{rank_key(self.checkpoint)}.journal")
+
+    def _decode(self, first: Point, leader: Point) -> None:
+        """Count tokens per check on real text where the finalists' trees differ."""
+        from twofold.engine.bench.turn import decoded_tokens_per_check
+
+        points, trees = (first, leader), [self.target.tree(point) for point in (first, leader)]
+        if (trees[0].parents, trees[0].ranks) == (trees[1].parents, trees[1].ranks):
+            return
+        self.bench.close()
+        counted = decoded_tokens_per_check(
+            self.checkpoint.path,
+            [self.target.plan(point) for point in points],
+            self.bench.texts,
+            self.target.statistics,
+            kernels=self.bench.kernels,
+        )
+        for tree, tokens in zip(trees, counted or (), strict=counted is not None):
+            self.target.decoded[tree.nodes, tree.depth] = tokens
+
+    def _tokens_by(self) -> str:
+        if self.target.decoded:
+            return "greedy answers to the shipped prompts, with both trees"
+        return self.target.statistics.by if self.target.default.draft_nodes else "no draft: one token per check"
+
+    def _notes(self, result: TuneResult) -> list[str]:
+        target, point = self.target, result.point
+        notes = []
+        if len(self._kv_types()) == 1:
+            why = "as asked for" if asked_cache(self.options) != "any" else "no --min-quality was given"
+            notes.append(f"the cache type stays {target.knobs(point).k_type}: it changes the text, and {why}")
+        if result.noise_floor > _BUSY:
+            busy = f"the machine was busy: repeated turns differed by {100 * result.noise_floor:.0f} %"
+            notes.append(f"{busy}; tune again when it is idle")
+        bits = point.residual_bits
+        notes.append(f"the residual stays at the checkpoint's {bits} bits: another width means quantising again")
+        least = self.floor.min_residual_bits if self.floor is not None else 6
+        pays = {width: gain for width, gain in other_widths(target, point, least).items() if gain >= _WIDTH_PAYS}
+        if pays:
+            width = max(pays, key=lambda one: pays[one])
+            notes.append(
+                f"{width} bits would save about {100 * pays[width]:.0f} % of a turn (reasoned from memory bandwidth): "
+                f"twofold quantize {self.options.model} -o DIR --residual-bits {width}"
+            )
+        return notes
+
+    def _say_kept(self, n_tried: int) -> None:
+        from twofold.cli.output import err
+
+        where = "the storage" if self.request.storage is not None else "the state folder"
+        err().line(f"stopped: {n_tried} trials are kept in {where}; the same command goes on from them")
+
+
+def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:
+    """The model as `chat` opens it, untuned, and what measures it.
+
+    Raises:
+        TwofoldError: whatever stands in the way.
+    """
+    from twofold.cli.fit_options import local_machine
+    from twofold.engine.bench.prompts import bench_texts
+    from twofold.engine.bench.turn import SEED_TOKENS, TurnBench
+    from twofold.engine.checkpoint import Checkpoint
+    from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.profiles.settings import get_settings
+
+    floor = _floor(request.min_quality)
+    path = checkpoint_of(options)
+    assert path is not None  # only a dry run has none
+    checkpoint = Checkpoint.open(path)
+    bits = checkpoint.config.residual_bits
+    check_width(options, bits)
+    spec = spec_of(checkpoint)
+    _check_floor(floor, bits, options)
+    default = with_draft(checkpoint, make_plan(spec, bits, options))
+    host, statistics = local_machine().host, known_statistics(checkpoint)
+    bench: TurnBench
+
+    def measure(plan: Plan, part: str) -> float:
+        return bench.measure(plan, "prefill" if part == "prefill" else "step")
+
+    target = CpuTurn(spec, default, host, float(get_settings().margin_mib), statistics, measure)
+    shape = target.shape
+    tokenizer = Tokenizer.from_folder(path)
+    texts = bench_texts(tokenizer, ChatTemplate.from_tokenizer(tokenizer), shape.prompt + SEED_TOKENS + 1)
+    bench = TurnBench(path, texts, shape.depth, shape.prompt, statistics, lambda plan: _has_room(target, plan, host))
+    return TuneJob(checkpoint, bench, target, floor, options, request)
+
+
+def _has_room(target: CpuTurn, plan: Plan, host: HostBudget | None) -> bool:
+    return host is None or not host.available_mib.is_known or target.need_mib(plan) <= host.available_mib.number
+
+
+def _floor(text: str | None) -> QualityFloor | None:
+    from twofold.planner.request import QualityFloor
+    from twofold.profiles.settings import get_settings
+
+    wanted = text if text is not None else get_settings().min_quality
+    return QualityFloor.parse(str(wanted)) if wanted is not None else None
+
+
+def _check_floor(floor: QualityFloor | None, bits: int, options: LaunchOptions) -> None:
+    if floor is None:
+        return
+    if bits < floor.min_residual_bits:
+        raise InvalidOption(
+            f"the checkpoint is below the quality floor {floor.name}",
+            found=f"{bits} residual bits",
+            needed=f"at least {floor.min_residual_bits}",
+            hint=f"twofold quantize MODEL -o DIR --residual-bits {floor.min_residual_bits}, or a lower --min-quality",
+        )
+    asked = asked_cache(options)
+    below = [kind for kind in asked.split("/") if asked != "any" and kind not in floor.kv_types]
+    if below:
+        raise InvalidOption(
+            f"a {below[0]} cache is below the quality floor {floor.name}",
+            found=below[0],
+            needed=" or ".join(floor.kv_types),
+            hint="drop --kv, or lower --min-quality",
+        )
+
+
+def _overall(stage: Stage, share: float) -> float:
+    start, end = _STAGES[stage]
+    return start + (end - start) * min(1.0, share)

@@ -1,0 +1,209 @@
+"""What `twofold tune` says in the end: the plan against trial 0, as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twofold.profiles.figures import Figure, measured, reasoned, unknown
+
+if TYPE_CHECKING:
+    from twofold.cli.fill import Filled
+    from twofold.cli.tune_job import TuneReport
+    from twofold.planner.plan import Plan
+    from twofold.planner.tuning.duel import Duel
+
+SCHEMA_VERSION = 1
+_KNOBS = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "v_type", "residual_bits")
+
+
+def show(report: TuneReport, path: Path | None, output: str) -> None:
+    """Print it."""
+    from twofold.cli.output import print_json
+
+    if output == "json":
+        print_json(document(report, path))
+    else:
+        _show_human(report, path)
+
+
+def document(report: TuneReport, path: Path | None) -> dict[str, Any]:
+    """Everything, every figure with its source."""
+    from twofold.cli.bench_facts import machine_facts
+    from twofold.cli.version import commit, kernels_label
+    from twofold.probes.cpu import read_cpu
+    from twofold.probes.memory import read_memory
+
+    shape, result = report.target.shape, report.result
+    found: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "machine": machine_facts(read_cpu(), read_memory(), kernels_label(), report.plan.threads),
+        "commit": commit(),
+        "model": report.plan.model,
+        "turn": {"cached_tokens": shape.depth, "prompt_tokens": shape.prompt, "answer_tokens": shape.answer},
+        "plan": report.plan.model_dump(mode="json"),
+        "trial_0": report.trial0.model_dump(mode="json"),
+        "is_tuned": result.is_tuned if result is not None else False,
+        "tokens_per_check": _tokens(report),
+        "kept": path is not None,
+        "notes": list(report.notes),
+    }
+    if result is not None:
+        search = result.search
+        found |= {
+            "trial_0_turn_s": _turns(result.baseline_turns, _turn_by(report)).to_json(),
+            "noise_floor": measured(
+                _short(result.noise_floor), "", "relative standard deviation of trial 0", n=len(result.baseline_turns)
+            ).to_json(),
+            "search": {
+                "trials": search.n_trials,
+                "did_not_fit": search.n_infeasible,
+                "from_others": search.n_others,
+                "samples": result.n_samples,
+            },
+            "ab": _duel(report, result.duel) if result.duel is not None else None,
+        }
+    if report.verification is not None:
+        found["verification"] = _verification(report.verification)
+    return found
+
+
+def _duel(report: TuneReport, duel: Duel) -> dict[str, Any]:
+    assert report.result is not None
+    return {
+        "rounds": duel.rounds,
+        "candidate": report.target.plan(report.result.candidate).model_dump(mode="json"),
+        "trial_0_turn_s": _turns(duel.baseline, _turn_by(report)).to_json(),
+        "candidate_turn_s": _turns(duel.winner, _turn_by(report)).to_json(),
+        "saved": measured(
+            _short(duel.gain), "", "share of trial 0's turn, paired rounds; spread: standard error", n=duel.rounds,
+            spread=_short(duel.error),
+        ).to_json(),
+        "must_exceed": _short(duel.floor),
+        "is_won": duel.is_won,
+    }  # fmt: skip
+
+
+def _tokens(report: TuneReport) -> dict[str, Any]:
+    target = report.target
+    points = [target.baseline] if report.result is None else [target.baseline, report.result.candidate]
+    names = ("trial_0", "candidate")
+    source = measured if target.decoded else reasoned
+    return {
+        name: source(_short(target.tokens(point)), "tokens", report.tokens_by).to_json()
+        for name, point in zip(names, points, strict=False)
+    }
+
+
+def _verification(filled: Filled) -> dict[str, Any]:
+    group = unknown("MiB", "no control group counts it")
+    if filled.group_peak_mib is not None:
+        group = measured(round(filled.group_peak_mib, 1), "MiB", "peak of the control group, other processes included")
+    return {
+        "is_verified": filled.is_filled,
+        "problem": filled.problem,
+        "context_tokens": filled.context_tokens,
+        "reached_tokens": filled.reached_tokens,
+        "rows_on_top": filled.rows,
+        "peak": filled.peak_figure().to_json(),
+        "group_peak": group.to_json(),
+        "expected": reasoned(
+            filled.expected_mib, "MiB", "the plan's memory", high=round(filled.upper_mib, 1)
+        ).to_json(),
+        "major_faults": filled.rereads,
+        "smaller_context": filled.smaller_context,
+    }
+
+
+def _turn_by(report: TuneReport) -> str:
+    shape = report.target.shape
+    return (
+        f"{shape.prompt} tokens read and {shape.answer} written behind {shape.depth} cached, "
+        "from sampled passes and steps at that depth"
+    )
+
+
+def _turns(samples: Sequence[float], by: str) -> Figure:
+    from twofold.profiles.series import Series
+
+    return Series(tuple(samples), "rounds").figure("s", by)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _show_human(report: TuneReport, path: Path | None) -> None:
+    from twofold.cli.output import out
+
+    result, plan = report.result, report.plan
+    sink = out()
+    if result is not None:
+        duel = result.duel
+        candidate = report.target.plan(result.candidate)
+        columns = ["", "trial 0", *(["candidate"] if duel is not None else [])]
+        plans = [report.trial0, *([candidate] if duel is not None else [])]
+        sink.table(f"{plan.model}: {_turn_by(report)}", columns, _rows(report, plans))
+        search = result.search
+        others = f", {search.n_others} of others" if search.n_others else ""
+        sink.line(
+            f"{search.n_trials} plans tried{others}, {search.n_infeasible} did not fit, {result.n_samples} samples; "
+            f"noise of trial 0: {100 * result.noise_floor:.1f} % (n {len(result.baseline_turns)})"
+        )
+        sink.line(_outcome(result.is_tuned, duel))
+    for note in report.notes:
+        sink.line(f"note: {note}")
+    if report.verification is not None:
+        for line in verification_lines(report.verification):
+            sink.line(line)
+    sink.line(_kept(plan, path))
+
+
+def _outcome(is_tuned: bool, duel: Duel | None) -> str:
+    if duel is None:
+        return "no other plan looked faster: trial 0, what chat starts untuned, stays"
+    saved = f"{100 * duel.gain:.1f} ± {100 * duel.error:.1f} % of a turn saved, n {duel.rounds} paired rounds"
+    if is_tuned:
+        return f"the candidate won: {saved}"
+    return f"trial 0 stays: {saved}, more than {100 * duel.floor:.1f} % would have counted"
+
+
+def _rows(report: TuneReport, plans: Sequence[Plan]) -> list[list[str]]:
+    result = report.result
+    assert result is not None
+    rows = [[name.replace("_", " "), *(str(getattr(plan, name)) for plan in plans)] for name in _KNOBS]
+    points = [result.baseline, result.candidate][: len(plans)]
+    rows.append(["tokens per check", *(f"{report.target.tokens(point):.2f}" for point in points)])
+    times = [result.baseline_turns] if result.duel is None else [result.duel.baseline, result.duel.winner]
+    figures = [_turns(samples, "") for samples in times]
+    rows.append(["seconds of a turn", *(f"{one.number:.4g} ± {(one.spread or 0) / 2:.2g}" for one in figures)])
+    rows.append(["RAM expected", *(f"{plan.expected_ram_mib:,.0f} MiB" for plan in plans)])
+    return rows
+
+
+def verification_lines(filled: Filled) -> list[str]:
+    """The outcome of filling the context; a failure with what was needed against what was found."""
+    if filled.is_filled:
+        what = f"{filled.context_tokens} tokens filled, a check of {filled.rows} rows on top"
+        estimate = f"{filled.expected_mib:,.0f} expected, at most {filled.upper_mib:,.0f}"
+        return [f"verified: {what}; peak {filled.peak_mib:,.0f} MiB (measured), {estimate}"]
+    lines = [f"not verified: {filled.problem}"]
+    lines.append(f"  needed: {filled.context_tokens} tokens within {filled.upper_mib:,.0f} MiB")
+    peak = f", peak {filled.peak_mib:,.0f} MiB" if filled.peak_mib else ""
+    lines.append(f"  found:  {filled.reached_tokens} tokens{peak}")
+    smaller = filled.smaller_context or filled.reached_tokens
+    if filled.smaller_context is not None:
+        lines.append(f"  a context of {filled.smaller_context} tokens was filled")
+    if LEAST_HINT <= smaller < filled.context_tokens:
+        lines.append(f"hint: --ctx {smaller // LEAST_HINT * LEAST_HINT}, or close other programs")
+    return lines
+
+
+LEAST_HINT = 64
+
+
+def _kept(plan: Plan, path: Path | None) -> str:
+    if path is None:
+        return "nothing was saved"
+    return f"saved: twofold chat and run use it for this model at {plan.context_tokens} tokens"

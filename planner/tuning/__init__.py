@@ -1,0 +1,1 @@
+"""Tuning: a search whose objective is measured. The engine is never imported here; it comes as a callable."""
