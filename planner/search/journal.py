@@ -100,11 +100,12 @@ class JournalFile:
             Busy: the file stays locked. OSError: it cannot be written.
         """
         data = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
-        with self._lock, self._path.open("ab") as file:
+        with self._lock, self._path.open("ab", buffering=0) as file:
             size = file.seek(0, os.SEEK_END)
             try:
-                file.write(data)
-                file.flush()
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
                 os.fsync(file.fileno())
             except OSError as error:
                 os.truncate(self._path, size)
@@ -126,7 +127,10 @@ def journal(path: Path, wait_seconds: float = LOCK_SECONDS) -> BaseStorage:
     with lock:
         path.open("ab").close()
         _check(path)
-    return JournalStorage(_registered(JournalFile)(path, lock))
+    try:
+        return JournalStorage(_registered(JournalFile)(path, lock))
+    except (AssertionError, KeyError, TypeError, ValueError) as error:  # what replaying odd records ends in
+        raise _corrupt(path, f"{type(error).__name__}: {error}") from error
 
 
 def _registered(backend: type) -> Callable[..., Any]:
@@ -156,9 +160,13 @@ def _check(path: Path) -> None:
         if rest:
             os.truncate(path, whole)
     except (ValueError, RecursionError, CorruptFile) as error:
-        raise CorruptFile(
-            f"the study file cannot be used: {path}",
-            found=one_line(str(error), 160),
-            needed="a journal that Optuna wrote",
-            hint=f"move it away: mv {path} {path}.old",
-        ) from error
+        raise _corrupt(path, str(error)) from error
+
+
+def _corrupt(path: Path, found: str) -> CorruptFile:
+    return CorruptFile(
+        f"the study file cannot be used: {path}",
+        found=one_line(found, 160),
+        needed="a journal that Optuna wrote",
+        hint=f"move it away: mv {path} {path}.old",
+    )

@@ -98,6 +98,13 @@ class Space:
         """All choices, in one line: what two studies must have in common to share trials."""
         return "; ".join(f"{name} {list(values)}" for name, values in sorted(self._choices().items()))
 
+    def lines(self, point: Point) -> Iterator[Point]:
+        """Points that differ in one knob, by however much: a better place may lie behind a worse one (cores of another
+        kind, a tree that pays only when it is large).
+        """
+        for name, values in self._choices().items():
+            yield from (replace(point, **{name: value}) for value in values if value != getattr(point, name))
+
     def neighbours(self, point: Point) -> Iterator[Point]:
         """Points that differ in one knob by one step, or in size and depth of the tree by one step each."""
         choices = self._choices()

@@ -149,9 +149,11 @@ def storage_failures(where: str) -> Iterator[None]:
         yield
     except TwofoldError:
         raise
-    except Exception as error:
-        room = type(error).__module__.partition(".")[0]
-        if room not in ("optuna", "sqlalchemy", "redis", "psycopg", "psycopg2", "pymysql", "MySQLdb", "sqlite3"):
+    except Exception as raised:
+        error = _cause(raised)
+        if isinstance(error, TwofoldError | OSError):
+            raise error from None
+        if not _is_storage(error):
             raise
         found = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         raise TwofoldError(
@@ -160,6 +162,19 @@ def storage_failures(where: str) -> Iterator[None]:
             needed="a storage that answers until the end",
             hint="what was tried so far is kept there: run the same command again when it answers",
         ) from None
+
+
+def _is_storage(error: BaseException) -> bool:
+    room = type(error).__module__.partition(".")[0]
+    return room in ("optuna", "sqlalchemy", "redis", "psycopg", "psycopg2", "pymysql", "MySQLdb", "sqlite3")
+
+
+def _cause(error: BaseException) -> BaseException:
+    """What went wrong first: Optuna's clean-up after an error of its storage stumbles, and hides it."""
+    found = error
+    while isinstance(found, UnboundLocalError | AssertionError) and found.__context__ is not None:
+        found = found.__context__
+    return found
 
 
 def shown(url: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from twofold.planner.search.space import Point
 from twofold.planner.tuning.meter import Meter, centre, spread
 
-MIN_ROUNDS = 8
+MIN_ROUNDS = 6
 MAX_ROUNDS = 80
 TARGET_ERROR = 0.004
 LEAST_GAIN = 0.01

@@ -173,11 +173,22 @@ class Tuner:
         )
 
     def _known(self, point: Point, error: float, stage: Stage) -> Estimate:
+        until = self.clock() + self._slice(stage)
         found = self.meter.refine(
-            point, error, give_up_above=_HOPELESS * self._best, is_over=lambda: self._is_over(stage)
+            point,
+            error,
+            give_up_above=_HOPELESS * self._best,
+            is_over=lambda: self._is_over(stage) or (self.seconds is not None and self.clock() > until),
         )
         self._best = min(self._best, found.high)
         return found
+
+    def _slice(self, stage: Stage) -> float:
+        """Seconds for one point: where samples are long, many points are worth more than one that is known well."""
+        if self.seconds is None:
+            return math.inf
+        left = self._started + self.seconds * _SHARES[stage] - self.clock()
+        return max(0.0, left) / max(1, self.n_trials // 4 - self.n_tried // 4)
 
     def _race(self, found: SearchResult) -> Point:
         """The fastest of what was tried, told apart as well as samples allow; its untried neighbours join in."""
@@ -185,7 +196,8 @@ class Tuner:
         leader = self._heat(points)
         for polish in range(POLISHES):
             self.on_progress("race", (polish + 1) / (POLISHES + 1))
-            new = [one for one in self.space.neighbours(leader) if one not in points]
+            around = (*self.space.neighbours(leader), *self.space.lines(leader))
+            new = [one for one in dict.fromkeys(around) if one not in points]
             new = [one for one in new if self.target.shortfall_mib(one) <= 0]
             if not new or self._is_over("race"):
                 break
