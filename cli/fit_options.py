@@ -50,6 +50,23 @@ def number(text: str | None, option: str, low: float, high: float, *, suffix: st
     return value
 
 
+def whole_number(text: str | None, option: str, low: int, high: int) -> int | None:
+    """The same for a whole number.
+
+    Raises:
+        InvalidOption: for anything else.
+    """
+    value = number(text, option, low, high)
+    if value is not None and value != int(value):
+        raise InvalidOption(
+            f"{option} is no whole number",
+            found=str(text),
+            needed=f"{low:,} to {high:,}",
+            hint=f"{option} {_EXAMPLES[option]}",
+        )
+    return None if value is None else int(value)
+
+
 def build_request(
     ctx: str | None, kv: str | None, min_quality: str | None, margin: str | None, residual_bits: str | None
 ) -> tuple[Request, bool]:
@@ -63,16 +80,14 @@ def build_request(
     if kind is not None and kind not in KV_TYPES:
         raise InvalidOption("--kv is not known", found=kind, needed="f16, q8_0 or q4_0", hint="--kv f16")
     floor = min_quality or settings.min_quality or "q8"
-    bits = number(residual_bits, "--residual-bits", 4, 8)
-    if bits is not None and bits != int(bits):
-        raise InvalidOption("--residual-bits is no whole number", found=str(residual_bits), needed="4, 5, 6, 7 or 8")
+    bits = whole_number(residual_bits, "--residual-bits", 4, 8)
     asked = number(margin, "--margin", 0, 1 << 20)
     context = parse_context(ctx)
     request = Request(
         context_tokens=context or settings.ctx,
         kv_type=next((one for one in KV_TYPES if one == kind), None),
         quality=QualityFloor.parse(str(floor)),
-        residual_bits=int(bits) if bits is not None else None,
+        residual_bits=bits,
         margin_mib=float(settings.margin_mib if asked is None else asked),
     )
     request.bits()
@@ -89,10 +104,8 @@ def build_trials(text: str | None) -> int:
     Raises:
         InvalidOption: not a number from 0 to 10,000.
     """
-    value = number(text, "--trials", 0, 10_000)
-    if value is not None and value != int(value):
-        raise InvalidOption("--trials is no whole number", found=str(text), needed="0 to 10000", hint="--trials 100")
-    return DEFAULT_TRIALS if value is None else int(value)
+    value = whole_number(text, "--trials", 0, 10_000)
+    return DEFAULT_TRIALS if value is None else value
 
 
 def build_machine(

@@ -38,21 +38,13 @@ def llama_file(name: str | None, weights_mib: str | None) -> LlamaFile:
     return LlamaFile(name, number(weights_mib, "--weights-mib", 1, 1 << 22))
 
 
-def _whole(text: str | None, option: str, low: int, high: int) -> int | None:
-    from twofold.cli.fit_options import number
-
-    value = number(text, option, low, high)
-    if value is not None and value != int(value):
-        raise InvalidOption(f"{option} is no whole number", found=str(text), needed=f"{low} to {high}")
-    return None if value is None else int(value)
-
-
 def llama_run(ctx: str | None, kv: str | None, draft_mtp: str | None, slots: str | None) -> LlamaRun:
     """The run that is asked about.
 
     Raises:
         InvalidOption: for what is no context, cache type, draft or number of slots.
     """
+    from twofold.cli.fit_options import whole_number
     from twofold.cli.launch_options import parse_context
     from twofold.planner.llama_run import LlamaRun
     from twofold.planner.request import DEFAULT_CONTEXT, KV_TYPES
@@ -63,6 +55,6 @@ def llama_run(ctx: str | None, kv: str | None, draft_mtp: str | None, slots: str
     return LlamaRun(
         parse_context(ctx) or DEFAULT_CONTEXT,
         kind,
-        _whole(draft_mtp, "--draft-mtp", 0, 64) or 0,
-        _whole(slots, "--slots", 1, 1024) or 1,
+        whole_number(draft_mtp, "--draft-mtp", 0, 64) or 0,
+        whole_number(slots, "--slots", 1, 1024) or 1,
     )

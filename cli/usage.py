@@ -46,7 +46,8 @@ def explained(error: Exception, root: Any) -> TwofoldError:
 
 def _command_path(error: Exception, root: Any) -> list[str]:
     """The words of the command that was meant, by the error's context or (some have none) by the command line."""
-    ctx, names = getattr(error, "ctx", None), []
+    ctx = getattr(error, "ctx", None)
+    names: list[str] = []
     while ctx is not None and ctx.parent is not None:
         names.insert(0, str(ctx.info_name))
         ctx = ctx.parent

@@ -131,16 +131,14 @@ def record_body(model: ModelSpec) -> Recording:
     Raises:
         UnsupportedModel: when the engine has no graph for the model.
     """
-    graph, ops = graph_of(model), Recorder(model)
-    x = ops.embed()
-    for layer in model.layers:
-        x = graph.decoder_layer(ops, model, layer, x)
+    ops = Recorder(model)
+    x = graph_of(model).layers(ops, model)
     return Recording(tuple(ops.instructions), None, x)
 
 
 def record_head(model: ModelSpec) -> Recording:
     """From the last layer's output to logits [rows, vocab_size]; apart, since a prompt's chunks need none."""
-    graph, ops = graph_of(model), Recorder(model)
+    ops = Recorder(model)
     source = ops.new(model.hidden_size)
-    logits = graph.head(ops, model, source)
+    logits = graph_of(model).head(ops, model, source)
     return Recording(tuple(ops.instructions), source, logits)

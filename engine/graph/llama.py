@@ -29,17 +29,3 @@ def decoder_layer(ops: Ops[T], model: ModelSpec, layer: LayerSpec, x: T) -> T:
     gate, up = ops.linears(ops.rms_norm(x, f"{name}.post_attention_layernorm.weight"), gate_up)
     (mlp,) = ops.linears(ops.silu_mul(gate, up), down)
     return ops.add(x, mlp)
-
-
-def head(ops: Ops[T], model: ModelSpec, x: T) -> T:
-    """The final norm and the LM head: [rows, hidden_size] → logits [rows, vocab_size]."""
-    (logits,) = ops.linears(ops.rms_norm(x, "model.norm.weight"), model.head)
-    return logits
-
-
-def forward(ops: Ops[T], model: ModelSpec) -> T:
-    """The whole pass: the tokens' embeddings through every layer to logits."""
-    x = ops.embed()
-    for layer in model.layers:
-        x = decoder_layer(ops, model, layer, x)
-    return head(ops, model, x)

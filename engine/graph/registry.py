@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from twofold.engine.graph import gemma3, llama
+from twofold.engine.graph.stack import Graph
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.model_spec import ModelSpec
 
-_GRAPHS: dict[str, ModuleType] = {name: graph for graph in (llama, gemma3) for name in graph.ARCHITECTURES}
+_GRAPHS = {name: Graph(family.decoder_layer) for family in (llama, gemma3) for name in family.ARCHITECTURES}
 
 
-def graph_of(model: ModelSpec) -> ModuleType:
-    """The module with `decoder_layer`, `head` and `forward` for the model's architecture.
+def graph_of(model: ModelSpec) -> Graph:
+    """The wiring of the model's architecture.
 
     Raises:
         UnsupportedModel: when there is no graph, or the facts name another reason why the engine cannot run the model.
