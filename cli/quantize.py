@@ -45,7 +45,7 @@ def quantize(
     folder = out if out is not None else default_folder(ref, options)
     job = Job(ref, spec, folder, options, calibration, tokens, as_json=format == "json")
     if dry_run:
-        job.show_costs()
+        job.show_costs(force=force)
         return
     _say_done(job, job.run(assume_yes=yes, force=force))
 

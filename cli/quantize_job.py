@@ -113,7 +113,7 @@ class Job:
         if is_finished(self.folder) and not force:
             refuse_changed_source(self.ref, self.folder, self.options.residual_bits)
             return None
-        sheet, choice = self.costs()
+        sheet, choice = self.costs(force=force)
         if not self.as_json:
             print_sheet(err(), sheet, choice, self.licence)
         check(sheet, self.folder, available_ram_bytes())
@@ -122,9 +122,9 @@ class Job:
         )
         return self._quantize(choice, force=force)
 
-    def show_costs(self) -> None:
+    def show_costs(self, *, force: bool = False) -> None:
         """The cost sheet on stdout: what a dry run is for."""
-        sheet, choice = self.costs()
+        sheet, choice = self.costs(force=force)
         if self.as_json:
             print_json(
                 {"schema_version": 1, "folder": str(self.folder), "cost": sheet_json(sheet, choice, self.licence)}
@@ -132,15 +132,20 @@ class Job:
         else:
             print_sheet(out(), sheet, choice, self.licence)
 
-    def costs(self) -> tuple[CostSheet, CalibrationChoice]:
-        """The cost sheet and the calibration text that will be used, from a second of measuring."""
+    def costs(self, *, force: bool = False) -> tuple[CostSheet, CalibrationChoice]:
+        """The cost sheet and the calibration text that will be used, from a second of measuring.
+
+        What an interrupted run has done is not counted again, unless `force` throws it away.
+        """
         from twofold.engine.quantize import request
         from twofold.engine.quantize.cost import cost_sheet, measure_rates
+        from twofold.engine.quantize.workspace import Done, left_by
         from twofold.profiles.sources import download_bytes
 
         rates = measure_rates()
         choice = request.choose(self.calibration, self.spec, self.tokens, rates, available_ram_bytes())
-        return cost_sheet(self.spec, download_bytes(self.ref), self.options, self.tokens, rates), choice
+        done = Done() if force else left_by(self.folder, self.options)
+        return cost_sheet(self.spec, download_bytes(self.ref), self.options, self.tokens, rates, done), choice
 
     def _quantize(self, choice: CalibrationChoice, *, force: bool) -> float:
         from twofold.engine.quantize import request

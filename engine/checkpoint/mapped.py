@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twofold.kernels.cpu import missing_reason, native
+from twofold.profiles.errors import CorruptFile
 from twofold.profiles.readers.safetensors_header import read_safetensors_header
 
 DTYPES = {"F16": np.float16, "F32": np.float32, "I8": np.int8, "U8": np.uint8}
@@ -55,6 +56,17 @@ def map_file(path: Path) -> GuardedMap:
         else:
             mapped.guard = _SizeGuard(len(mapped), file.fileno())
     return mapped
+
+
+def changed(path: Path, size_bytes: int, hint: str) -> CorruptFile:
+    """What to raise where a guard is not intact; `size_bytes` is what the file had when it was mapped."""
+    size = path.stat().st_size if path.exists() else None
+    return CorruptFile(
+        f"{path} changed while it was in use: a part of the weights could not be read",
+        found="no such file any more" if size is None else f"{size} bytes",
+        needed=f"{size_bytes} bytes, as when it was opened",
+        hint=hint,
+    )
 
 
 def all_intact(guards: list[Guard]) -> bool:

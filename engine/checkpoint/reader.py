@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.checkpoint.layout import DENSE_FILE, TensorLayout, expected_tensors, mix_name
-from twofold.engine.checkpoint.mapped import MappedTensors, all_intact
+from twofold.engine.checkpoint.mapped import MappedTensors, all_intact, changed
 from twofold.kernels.naive.rotation import needs_mix
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
@@ -104,13 +104,8 @@ class Checkpoint:
         if all_intact(self._guards):
             return
         hurt = next(file for file in self._files.values() if not file.guard.intact())
-        size = hurt.path.stat().st_size if hurt.path.exists() else None
-        raise CorruptFile(
-            f"{hurt.path} changed while it was in use: a part of the weights could not be read",
-            found="no such file any more" if size is None else f"{size} bytes",
-            needed=f"{hurt.size_bytes} bytes, as when it was opened",
-            hint=f"make the checkpoint again: {_again(self.path, self.config)} --force",
-        )
+        hint = f"make the checkpoint again: {_again(self.path, self.config)} --force"
+        raise changed(hurt.path, hurt.size_bytes, hint)
 
     @property
     def mapped_bytes(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twofold.engine.quantize.options import SLICE_ROWS, QuantizeOptions
+from twofold.engine.quantize.workspace import Done
 from twofold.planner.codecs import base_bytes, coded_bytes
 from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import Figure, measured, reasoned, unknown
@@ -136,10 +137,16 @@ def measure_rates() -> Rates:
     return Rates(gemm, small / 256, max(large - small, 0.0) / (256 * 4096))
 
 
-def flops(spec: ModelSpec, tokens: int) -> float:
+def remaining_groups(spec: ModelSpec, layers_done: int) -> tuple[LinearGroup, ...]:
+    """The groups behind the first `layers_done` layers; the head is the last."""
+    layers = [*(layer.groups for layer in spec.layers), (spec.head,)]
+    return tuple(group for groups in layers[layers_done:] for group in groups)
+
+
+def flops(spec: ModelSpec, tokens: int, layers_done: int = 0) -> float:
     """Two forward streams, two Hessians a group (upper halves), their factors, and the feedback's products."""
     total = 0.0
-    for group in spec.groups:
+    for group in remaining_groups(spec, layers_done):
         weights, k = sum(member.n_weights for member in group.members), group.in_features
         is_head = group.name == spec.head.name
         total += 0.0 if is_head else 2.0 * weights * tokens
@@ -147,14 +154,21 @@ def flops(spec: ModelSpec, tokens: int) -> float:
     return total
 
 
-def seconds(spec: ModelSpec, tokens: int, rates: Rates) -> Figure:
-    """Estimated time of quantising, from measured rates."""
-    steps = sum(group.in_features * -(-sum(m.out_features for m in group.members) // 8192) for group in spec.groups)
-    weights = sum(member.n_weights for group in spec.groups for member in group.members)
-    value = flops(spec, tokens) / (rates.gemm_gflops.number * 1e9) + steps * rates.step_s + weights * rates.weight_s
+def seconds(spec: ModelSpec, tokens: int, rates: Rates, layers_done: int = 0) -> Figure:
+    """Estimated time of quantising what is not done yet, from measured rates."""
+    groups = remaining_groups(spec, layers_done)
+    steps = sum(group.in_features * -(-sum(m.out_features for m in group.members) // 8192) for group in groups)
+    weights = sum(member.n_weights for group in groups for member in group.members)
+    value = (
+        flops(spec, tokens, layers_done) / (rates.gemm_gflops.number * 1e9)
+        + steps * rates.step_s
+        + weights * rates.weight_s
+    )
     # Rotations, packing, reading and writing were about a sixth on top.
     value *= 1.17
     by = f"operations counted, at {rates.gemm_gflops.value} GFLOP/s measured here"
+    if layers_done:
+        by += f"; goes on where it stopped, {layers_done} of {spec.n_layers + 1} layers (head included) are done"
     return reasoned(round(value, 1), "s", by, low=round(0.6 * value, 1), high=round(2 * value, 1))
 
 
@@ -184,22 +198,30 @@ class CostSheet:
 
 
 def cost_sheet(
-    spec: ModelSpec, download: Figure, options: QuantizeOptions, tokens: int, rates: Rates | None = None
+    spec: ModelSpec,
+    download: Figure,
+    options: QuantizeOptions,
+    tokens: int,
+    rates: Rates | None = None,
+    done: Done | None = None,
 ) -> CostSheet:
-    """The costs of quantising `spec`; without `rates` the time is unknown."""
+    """The costs of quantising `spec`, less what an interrupted run has done; without `rates` the time is unknown."""
+    done = done or Done()
     result, work, peak = result_bytes(spec, options), work_bytes(spec, tokens), peak_bytes(spec, options, tokens)
     to_fetch = int(download.number) if download.is_known else 0
     by = "result + work files" + ("" if download.is_known else " + a download of unknown size")
+    by = by if not to_fetch else f"download + {by}"
+    by = by if not done.disk_bytes else f"{by}, less what is there already"
     return CostSheet(
         model=spec.name,
         download=download,
         result=reasoned(result, "B", "codes, scales and embedding counted"),
         work_files=reasoned(work, "B", "hidden states of both streams"),
-        disk_needed=reasoned(result + work + to_fetch, "B", by if not to_fetch else f"download + {by}"),
+        disk_needed=reasoned(max(0, result + work - done.disk_bytes) + to_fetch, "B", by),
         peak_ram=reasoned(
             peak, "B", "largest group, Hessian, codes and hidden states counted", low=int(0.6 * peak), high=peak
         ),
-        time=seconds(spec, tokens, rates) if rates is not None else unknown("s", "no rate was measured"),
+        time=seconds(spec, tokens, rates, done.layers) if rates is not None else unknown("s", "no rate was measured"),
     )
 
 

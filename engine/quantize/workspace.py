@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from twofold.profiles.files import write_atomically
 from twofold.profiles.locks import exclusive
 
 if TYPE_CHECKING:
+    from twofold.engine.quantize.options import QuantizeOptions
     from twofold.engine.quantize.rowstore import RowFile
 
 STATE_FILE = "state.json"
@@ -32,6 +34,32 @@ def is_finished(out_dir: Path) -> bool:
 
     config = out_dir / "config.json"
     return config.is_file() and is_own_checkpoint(read_json_object(config))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What an interrupted run left: decoder layers that are written (the head counts as one more), bytes on disk."""
+
+    layers: int = 0
+    disk_bytes: int = 0
+
+
+def left_by(out_dir: Path, options: QuantizeOptions) -> Done:
+    """What is done already of a quantisation to `out_dir`, as far as can be told before the source is read.
+
+    A run with other options, or a damaged one, counts as nothing; `Workspace.open` refuses it.
+    """
+    folder = partial_folder(out_dir)
+    try:
+        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        identity, layers = state["identity"], int(state["layers_done"])
+        known = (identity["residual bits"], identity["head bits"], identity["seed"])
+        sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    except (OSError, ValueError, TypeError, KeyError):
+        return Done()
+    if known != (options.residual_bits, options.head_bits, options.seed) or layers < 0:
+        return Done()
+    return Done(layers, sum(sizes))
 
 
 def check_target(out_dir: Path) -> None:

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from twofold.engine.weights.gguf_names import hugging_face_name
+from twofold.engine.weights.mapped_bytes import MappedBytes
 from twofold.engine.weights.source import EVERY_ROW, Float32, Rows, WeightSource
-from twofold.profiles.errors import CorruptFile, UnsupportedModel
+from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.readers.gguf_config import config_from_gguf
 from twofold.profiles.readers.gguf_header import TensorInfo, read_gguf_header
 
@@ -27,7 +28,7 @@ _UNQUANTISED = ("F32", "F16", "BF16")
 
 
 class GgufWeights(WeightSource):
-    """A memory-mapped GGUF file."""
+    """A memory-mapped, guarded GGUF file."""
 
     def __init__(self, path: Path) -> None:
         header = read_gguf_header(path)
@@ -46,14 +47,14 @@ class GgufWeights(WeightSource):
             else {}
         )
         self._shapes = {name: info.shape for name, info in self._tensors.items()}
-        self._data: np.memmap = np.memmap(path, dtype=np.uint8, mode="r")
+        self._data = MappedBytes(path)
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
 
     def close(self) -> None:
-        self._data = np.empty(0, np.uint8)  # type: ignore[assignment]
+        self._data.close()
 
     def _files(self) -> list[Path]:
         return [self.path]
@@ -71,20 +72,20 @@ class GgufWeights(WeightSource):
 
         info = self._tensors[name]
         assert info.n_bytes is not None
-        raw = self._data[info.offset : info.offset + info.n_bytes]
-        if raw.size != info.n_bytes:
-            raise CorruptFile(f"{self.path.name} became shorter while it was open")
+        raw = self._data.part(info.offset, info.offset + info.n_bytes)
         member = name.split(".")[-2]
         heads = self._permuted_heads.get(member)
         wanted = rows if heads is None else half_split_order(info.shape[0], heads)[rows]
         row_bytes = info.n_bytes // max(info.n_values // info.shape[-1], 1)
         is_matrix = len(info.shape) > 1
-        stored = np.asarray(raw).reshape(info.shape[0] if is_matrix else 1, -1)
+        stored = raw.reshape(info.shape[0] if is_matrix else 1, -1)
         stored = stored[wanted] if is_matrix else stored
         values = quants.dequantize(stored.reshape(-1, row_bytes), _type(info)).astype(np.float32, copy=False)
         values = values.reshape(-1, *info.shape[1:]) if is_matrix else values.reshape(-1)[wanted]
         # Unquantised tensors are still a view of the file: what is handed out must outlive it.
-        return np.ascontiguousarray(values) if values.flags.writeable else values.copy()
+        own = np.ascontiguousarray(values) if values.flags.writeable else values.copy()
+        self._data.check_intact()
+        return own
 
 
 def half_split_order(n_rows: int, n_heads: int) -> npt.NDArray[np.intp]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from twofold.engine.weights.mapped_bytes import MappedBytes
 from twofold.engine.weights.source import EVERY_ROW, Float32, Rows, WeightSource
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
 from twofold.profiles.readers.config import architecture_of, config_of_language_model
@@ -40,13 +41,15 @@ class SafetensorsWeights(WeightSource):
         super().__init__(path, tied=tied, norm_offset=1.0 if gemma3 else 0.0)
         self._place = {_plain_name(name): place for name, place in _tensors(path).items()}
         self._shapes = {name: tensor.shape for name, (_, tensor) in self._place.items()}
-        self._maps: dict[Path, np.memmap] = {}
+        self._maps: dict[Path, MappedBytes] = {}
 
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return self._shapes
 
     def close(self) -> None:
+        for mapped in self._maps.values():
+            mapped.close()
         self._maps.clear()
 
     def _files(self) -> list[Path]:
@@ -64,13 +67,17 @@ class SafetensorsWeights(WeightSource):
             raise UnsupportedModel(
                 f"{file.name}: the tensor {name} is stored as {tensor.dtype}", needed=" or ".join(_READABLE)
             )
-        if file not in self._maps:
-            self._maps[file] = np.memmap(file, dtype=np.uint8, mode="r")
-        raw = np.asarray(self._maps[file][tensor.start : tensor.end])
+        mapped = self._maps.get(file)
+        if mapped is None:
+            mapped = self._maps[file] = MappedBytes(file)
+        raw = mapped.part(tensor.start, tensor.end)
         if not tensor.n_values or not tensor.shape:
-            return _as_float32(raw, tensor.dtype).reshape(tensor.shape)[rows if tensor.shape else ()]
-        wanted = raw.reshape(tensor.shape[0], -1)[rows]
-        return _as_float32(wanted, tensor.dtype).reshape(-1, *tensor.shape[1:])
+            values = _as_float32(raw, tensor.dtype).reshape(tensor.shape)[rows if tensor.shape else ()]
+        else:
+            wanted = raw.reshape(tensor.shape[0], -1)[rows]
+            values = _as_float32(wanted, tensor.dtype).reshape(-1, *tensor.shape[1:])
+        mapped.check_intact()
+        return values
 
 
 def _plain_name(name: str) -> str:

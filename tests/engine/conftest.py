@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -161,3 +164,54 @@ def make_checkpoint(tmp_path: Path) -> CheckpointMaker:
         return folder
 
     return make
+
+
+_TRUNCATE_SOURCE = """
+import json, os, shutil, sys
+from pathlib import Path
+from twofold.engine.weights import open_weights
+from twofold.profiles.errors import CorruptFile
+
+source, scratch = Path(sys.argv[1]), Path(sys.argv[2])
+results = {}
+for left in (0.0, 0.4, 0.999):
+    place = scratch / f"{left}"
+    place = shutil.copytree(source, place) if source.is_dir() else shutil.copy(source, place.with_suffix(source.suffix))
+    file = next(Path(place).glob("*.safetensors")) if source.is_dir() else Path(place)
+    with open_weights(place) as weights:
+        names = sorted(weights.names())
+        first = {name: weights.tensor(name) for name in names}
+        weights.close()
+    with open_weights(place) as weights:
+        weights.tensor(names[0])  # mapped by now
+        os.truncate(file, int(file.stat().st_size * left))
+        refused = wrong = 0
+        for name in names:
+            for read in (weights.tensor, lambda name: weights.rows(name, slice(0, 1))):
+                try:
+                    read(name)
+                    wrong += 1
+                except CorruptFile as error:
+                    refused += "changed while it was in use" in str(error) and error.hint is not None
+    results[str(left)] = [refused, wrong, 2 * len(names)]
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture
+def reads_after_truncation(tmp_path: Path) -> Callable[[Path], dict[str, list[int]]]:
+    """`reads_after_truncation(source)`: in a process of its own, open weights, cut their file, read every tensor.
+
+    What was left of the file → [reads that were refused, reads that gave something, reads].
+    """
+
+    def run(source: Path) -> dict[str, list[int]]:
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        command = [sys.executable, "-c", _TRUNCATE_SOURCE, str(source), str(scratch)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, f"exit {done.returncode}\n{done.stderr}"
+        found: dict[str, list[int]] = json.loads(done.stdout)
+        return found
+
+    return run

@@ -13,6 +13,7 @@ import pytest
 from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.engine.checkpoint.layout import expected_tensors
 from twofold.engine.quantize.cost import (
+    Rates,
     check,
     cost_sheet,
     flops,
@@ -22,8 +23,9 @@ from twofold.engine.quantize.cost import (
     result_bytes,
 )
 from twofold.engine.quantize.options import QuantizeOptions
+from twofold.engine.quantize.workspace import Done, left_by
 from twofold.profiles.errors import NotEnoughSpace
-from twofold.profiles.figures import reasoned, unknown
+from twofold.profiles.figures import measured, reasoned, unknown
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.readers.local import read_folder_spec
 from twofold.profiles.readers.shipped import shipped_spec
@@ -68,6 +70,29 @@ def test_rates_are_measured_and_give_a_time(spec: ModelSpec) -> None:
     tiny = cost_sheet(spec, reasoned(0, "B", "here"), QuantizeOptions(), 8192, rates)
     assert tiny.time.number < sheet.time.number
     assert flops(_smollm2(), 16384) > 1.5 * flops(_smollm2(), 8192)
+
+
+def test_what_an_interrupted_run_has_done_is_not_counted_again(spec: ModelSpec, tmp_path: Path) -> None:
+    options, rates = QuantizeOptions(), Rates(measured(0.05, "GFLOP/s", "here"), 1e-4, 1e-8)
+    here = reasoned(0, "B", "here")
+    whole = cost_sheet(spec, here, options, 8192, rates)
+    assert "goes on" not in whole.time.by and "less what is there" not in whole.disk_needed.by
+    sheets = [cost_sheet(spec, here, options, 8192, rates, Done(n, 1000 * n)) for n in range(1, spec.n_layers + 2)]
+    times = [whole.time.number, *(sheet.time.number for sheet in sheets)]
+    assert times == sorted(times, reverse=True) and times[-1] == 0 < times[-2] < times[0]
+    share = [sum(m.n_weights for group in layer.groups for m in group.members) for layer in spec.layers]
+    assert share[0] == share[1] and times[0] - times[1] == pytest.approx(times[1] - times[2], abs=0.11)
+    assert "2 of 4 layers" in sheets[1].time.by
+    assert sheets[1].disk_needed.number == whole.disk_needed.number - 2000
+    assert sheets[1].result.number == whole.result.number
+    huge = cost_sheet(spec, reasoned(700, "B", "there"), options, 8192, rates, Done(1, 1 << 50))
+    assert huge.disk_needed.number == 700
+    assert left_by(tmp_path / "nothing", options) == Done()
+    partial = tmp_path / "bad.partial"
+    partial.mkdir()
+    for text in ("", "[]", '{"identity": {}, "layers_done": 2}', '{"identity": 3, "layers_done": "x"}'):
+        (partial / "state.json").write_text(text)
+        assert left_by(tmp_path / "bad", options) == Done()
 
 
 def test_unknown_stays_unknown(spec: ModelSpec) -> None:

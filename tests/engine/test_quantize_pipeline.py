@@ -24,7 +24,7 @@ from twofold.engine.quantize.calibration import Calibration
 from twofold.engine.quantize.group import quantize_slices
 from twofold.engine.quantize.options import QuantizeOptions
 from twofold.engine.quantize.pipeline import quantize
-from twofold.engine.quantize.workspace import partial_folder
+from twofold.engine.quantize.workspace import Done, left_by, partial_folder
 from twofold.engine.text.tokenizer import Tokenizer
 from twofold.engine.torch_ops import run_model
 from twofold.engine.weights import open_weights
@@ -184,6 +184,11 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     assert child.returncode != 0
     assert not out.exists()
     assert partial_folder(out).is_dir()
+    done = {"layer 1/3": 0, "layer 3/3": 2, "head": 3, "finishing": 4}[stop_at]
+    left = left_by(out, SIX)
+    assert left.layers == done
+    assert left.disk_bytes == sum(file.stat().st_size for file in partial_folder(out).rglob("*") if file.is_file()) > 0
+    assert left_by(out, QuantizeOptions(residual_bits=6, seed=9)) == Done()
     seen: list[str] = []
     quantize(quantizable_folder, spec, out, SIX, text, lambda done, total, what: seen.append(what))
     assert stop_at in seen

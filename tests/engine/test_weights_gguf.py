@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from twofold.engine.weights import open_weights
 from twofold.engine.weights.gguf_file import half_split_order
+from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 from twofold.profiles.readers.gguf_header import read_gguf_header
 from twofold.profiles.sources import read_spec, resolve
@@ -181,3 +183,14 @@ def test_a_missing_tensor_is_listed(tiny_llama_folder: Path, tmp_path: Path) -> 
     with open_weights(path) as source, pytest.raises(CorruptFile) as caught:
         source.check_complete(spec)
     assert "model.layers.1.self_attn.v_proj.weight is missing" in str(caught.value.found)
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="no native module to guard the map")
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(
+    tiny_llama_folder: Path, reads_after_truncation: Callable[[Path], dict[str, list[int]]], tmp_path: Path
+) -> None:
+    """Nothing is handed out once the file is shorter, and the process lives."""
+    found = reads_after_truncation(gguf_of(tiny_llama_folder, tmp_path / "whole.gguf"))
+    assert len(found) == 3
+    for left, (refused, given, tries) in found.items():
+        assert (refused, given) == (tries, 0) and tries > 20, left

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from twofold.engine.weights import open_weights
+from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsafeFile, UnsupportedModel
 from twofold.profiles.sources import read_spec, resolve
 
@@ -255,3 +257,14 @@ def test_quantised_folders_are_no_source(tiny_llama_folder: Path, tmp_path: Path
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UnsupportedModel, match=what):
         open_weights(folder)
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="no native module to guard the map")
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(
+    tiny_llama_folder: Path, reads_after_truncation: Callable[[Path], dict[str, list[int]]]
+) -> None:
+    """Nothing is handed out once the file is shorter, and the process lives."""
+    found = reads_after_truncation(tiny_llama_folder)
+    assert len(found) == 3
+    for left, (refused, given, tries) in found.items():
+        assert (refused, given) == (tries, 0) and tries > 20, left
