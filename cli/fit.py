@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,9 @@ def fit(
     residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
     pareto: Annotated[bool, typer.Option("--pareto", help="Show speed against quality and context.")] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the answer with pictures as one HTML file.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Exit with 0 whatever the verdict, which stays.")] = False,
     trials: Annotated[
         str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
@@ -64,11 +68,14 @@ def fit(
     """
     from twofold.cli.fit_options import build_machine, build_request, build_trials
     from twofold.cli.fit_report import Asked, command_of, refuse_pictures
+    from twofold.cli.html.write import check_target
     from twofold.cli.llama_options import llama_file, llama_run, needs_llama
 
     uses_llama = needs_llama(engine, weights_name, weights_mib, draft_mtp, slots)
     if uses_llama or model is None:
-        refuse_pictures(pareto, None, uses_llama)
+        refuse_pictures(pareto, html, uses_llama)
+    if html is not None:
+        check_target(html)
     if uses_llama:
         file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
         machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
@@ -87,10 +94,10 @@ def fit(
         command=command_of(context, model),
         n_trials=build_trials(trials),
         storage=storage,
-        with_pareto=pareto,
+        with_pareto=pareto or html is not None,
         is_forced=force,
     )
-    raise typer.Exit(_one(model, asked, explain, pareto, output))
+    raise typer.Exit(_one(model, asked, explain, pareto, html, output))
 
 
 def _llama(
@@ -136,20 +143,23 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
         show_ranking(rows, machine)
 
 
-def _one(model: str, asked: Asked, explain: bool, pareto: bool, output: str) -> int:
+def _one(model: str, asked: Asked, explain: bool, pareto: bool, html: Path | None, output: str) -> int:
     """One model; returns the exit code."""
     from twofold.cli.fit_report import build_report
     from twofold.cli.fit_view import show_explanation, show_pareto, show_report
+    from twofold.cli.html.write import write_report
     from twofold.cli.output import print_json
     from twofold.profiles.errors import UnsupportedModel
     from twofold.profiles.sources import resolve
 
     ref = resolve(model)
     try:
-        report, _ = build_report(ref, asked)
+        report, spec = build_report(ref, asked)
     except UnsupportedModel as error:
         code = _cannot_estimate(model, error, output)
         return 0 if asked.is_forced else code
+    if html is not None:
+        write_report(html, report, spec, asked.command)
     if output == "json":
         print_json(report.to_json())
         return report.exit_code

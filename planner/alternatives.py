@@ -207,7 +207,9 @@ def advice(card: CardBudget | None, choices: Sequence[Choice], request: Request)
     rivals = [one for one in choices if one.engine == "llama.cpp" and one.serves is not False and _grade(one) >= grade]
     rival = max(rivals, key=_speed, default=None)
     if own.serves is False:
-        good = f"use llama.cpp: {rival.what}, {rival.place}: {rival.command}" if rival and rival.serves else None
+        good = None
+        if rival is not None and rival.serves:
+            good = f"use llama.cpp: {rival.what}, {rival.place}, {_span(rival.compared)}: {rival.command}"
         if good is None and whole is not None:
             return f"{whole.what} fits this card wholly, at lower quality than Q8_0: {whole.command}"
         return good
