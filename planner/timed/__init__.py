@@ -1,0 +1,1 @@
+"""Seconds of the CPU engine's passes as sums of timed kernels."""

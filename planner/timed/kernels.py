@@ -1,0 +1,181 @@
+"""`Kernels`: timings of one machine, tier and number of threads, asked for any shape, width and number of rows.
+
+A shape that was timed is answered by its own curve. Another one is scaled from those timed (Linears by their weights,
+attention by its heads, the rest by its values): its range then reaches from the best to the worst of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from twofold.planner.plan import KvType
+from twofold.planner.timed import names
+from twofold.planner.timed.curve import NOTHING, Estimate, between
+from twofold.profiles.figures import Figure
+from twofold.profiles.hardware import KernelTiming
+from twofold.profiles.model_spec import LayerSpec, LinearGroup
+
+Points = dict[int, Estimate]
+"""Seconds by rows."""
+SCALED = 0.05
+"""Least relative uncertainty of what is scaled from another shape."""
+_SHAPES = {
+    **dict.fromkeys((names.LINEAR, names.LINEAR_BASE, names.HEAD, names.HEAD_BASE), re.compile(r"[1-9]\d{0,8}x[1-9]\d{0,8}")),
+    names.ATTENTION: re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}x[1-9]\d{0,5}\+[1-9]\d{0,5}@[1-9]\d{0,8}"),
+    **dict.fromkeys((names.LAYER_ROWS, names.GUESS, names.CHOOSE), re.compile(r"[1-9]\d{0,8}")),
+    names.STEP: re.compile(names.FIXED),
+}
+"""Of each operation; what a foreign file calls otherwise is left out."""
+NEEDED = (names.LINEAR, names.LINEAR_BASE, names.ATTENTION, names.LAYER_ROWS, names.HEAD, names.HEAD_BASE)
+
+
+def _seconds(figure: Figure) -> Estimate:
+    half = (figure.spread or 0.0) / 2
+    return Estimate(max(0.0, figure.number - half) / 1e6, figure.number / 1e6, (figure.number + half) / 1e6)
+
+
+@dataclass(slots=True)
+class Kernels:
+    """See the module. `tables` are points by operation, shape and width; `n` the fewest samples behind one of them."""
+
+    isa: str
+    threads: int
+    tables: dict[str, dict[tuple[str, int], Points]] = field(default_factory=dict)
+    n: int = 0
+    spread: float = 0.0
+    _known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, timings: Iterable[KernelTiming], isa: str, threads: int) -> Kernels | None:
+        """The timings of a tier with so many threads; None where they do not make up a pass."""
+        found = cls(isa, threads)
+        counts, spreads = [], []
+        for one in timings:
+            figure = one.latency_us
+            pattern = _SHAPES.get(one.op)
+            if (one.isa, one.threads) != (isa, threads) or pattern is None or not pattern.fullmatch(one.shape):
+                continue
+            if not figure.is_number or figure.number <= 0:
+                continue
+            found.tables.setdefault(one.op, {}).setdefault((one.shape, one.bits), {})[one.rows] = _seconds(figure)
+            counts.append(figure.n or 1)
+            spreads.append((figure.spread or 0.0) / figure.number)
+        if not all(found.tables.get(op) for op in NEEDED):
+            return None
+        found.n, found.spread = min(counts), sorted(spreads)[len(spreads) // 2]
+        return found
+
+    def linear(self, op: str, group: LinearGroup, bits: int, rows: int) -> Estimate:
+        """A fused Linear, or the head, at a residual width."""
+        key = (op, names.linear_shape(group), bits, rows)
+        if key not in self._known:
+            self._known[key] = self._linear(op, group, bits, rows)
+        return self._known[key]
+
+    def _linear(self, op: str, group: LinearGroup, bits: int, rows: int) -> Estimate:
+        table, shape = self.tables[op], names.linear_shape(group)
+        if (shape, bits) in table:
+            return self._at(table[shape, bits], rows)
+        widths = sorted({width for _, width in table}, key=lambda width: (abs(width - bits), -width))
+        gap = None if widths[0] == bits else f"{op}: {bits} bits are taken from {widths[0]}"
+        if (shape, widths[0]) in table:
+            found = self._at(table[shape, widths[0]], rows)
+        else:
+            sizes = {one: _product(one) for one, width in table if width == widths[0]}
+            curves = [(size, table[one, widths[0]]) for one, size in sizes.items()]
+            found = self._scaled(curves, group.in_features * group.out_features, rows, f"{op} of other shapes")
+        if gap is None:
+            return found
+        # between "time follows the bytes of a weight" and "time does not depend on its width"
+        change = (bits + names.BASE_BITS) / (widths[0] + names.BASE_BITS)
+        low, high = sorted((1.0, change))
+        return Estimate(found.low * low, found.likely, found.high * high, found.gaps | {gap})
+
+    def attention(self, layer: LayerSpec, kv_type: KvType, context: int, rows: int) -> Estimate:
+        """Attention of a layer behind `context` committed positions."""
+        visible = names.seen(layer, context)
+        key = (names.ATTENTION, names.attention_heads(layer), kv_type, visible, rows)
+        if key not in self._known:
+            self._known[key] = self._attention(layer, names.KV_BITS[kv_type], visible, rows)
+        return self._known[key]
+
+    def _attention(self, layer: LayerSpec, bits: int, visible: int, rows: int) -> Estimate:
+        by_heads: dict[str, dict[int, Points]] = {}
+        for (shape, width), points in self.tables[names.ATTENTION].items():
+            heads, _, context = shape.rpartition("@")
+            if width == bits and context.isdigit():
+                by_heads.setdefault(heads, {})[int(context)] = points
+        if not by_heads:
+            wider = self._attention(layer, 16, visible, rows) if bits != 16 else NOTHING
+            return wider.widened(0.5, f"attention over {bits}-bit caches was not timed")
+        own = names.attention_heads(layer)
+        if own in by_heads:
+            return self._in_context(by_heads[own], visible, rows)
+        work = layer.n_heads * (layer.k_head_dim + layer.v_head_dim)
+        parts = [
+            self._in_context(curves, visible, rows).times(work / _attention_work(heads))
+            for heads, curves in by_heads.items()
+        ]
+        return _spanned(parts, "attention of other heads")
+
+    def _in_context(self, curves: dict[int, Points], visible: int, rows: int) -> Estimate:
+        """Along the contexts first, for each number of rows timed there; then along the rows."""
+        counts = Counter(n for points in curves.values() for n in points)
+        # what was timed in one context only says nothing about another
+        widths = sorted(n for n, times in counts.items() if times > 1) or sorted(counts)
+        along = [
+            (float(n), between(visible, [(at, points[n]) for at, points in curves.items() if n in points], "contexts"))
+            for n in widths
+        ]
+        return between(rows, along, "rows")
+
+    def by_values(self, op: str, values: str, bits: int, rows: int) -> Estimate:
+        """What grows with a number of values: row operations, choices; nothing where it was not timed."""
+        key = (op, values, bits, rows)
+        if key not in self._known:
+            self._known[key] = self._by_values(op, values, bits, rows)
+        return self._known[key]
+
+    def _by_values(self, op: str, values: str, bits: int, rows: int) -> Estimate:
+        table = self.tables.get(op, {})
+        if not table:
+            return NOTHING.widened(0.0, f"{op}: not timed")
+        own = table.get((values, bits))
+        if own is not None:
+            return self._at(own, rows)
+        same = [(shape, points) for (shape, width), points in table.items() if width == bits] or [
+            (shape, points) for (shape, _), points in table.items()
+        ]
+        if values == names.FIXED:
+            return self._at(same[0][1], rows)
+        return self._scaled([(int(shape), points) for shape, points in same], int(values), rows, f"{op} of other sizes")
+
+    def _scaled(self, curves: list[tuple[int, Points]], size: int, rows: int, gap: str) -> Estimate:
+        return _spanned([self._at(points, rows).times(size / own) for own, points in curves], gap)
+
+    @staticmethod
+    def _at(points: Points, rows: int) -> Estimate:
+        return points[rows] if rows in points and len(points) == 1 else between(rows, points.items(), "rows")
+
+
+def _product(shape: str) -> int:
+    outputs, _, inputs = shape.partition("x")
+    return int(outputs) * int(inputs)
+
+
+def _attention_work(heads: str) -> int:
+    """Heads times the widths of K and V, of `9/3x64+64`."""
+    n_heads, _, rest = heads.partition("/")
+    k_dim, _, v_dim = rest.partition("x")[2].partition("+")
+    return int(n_heads) * (int(k_dim) + int(v_dim))
+
+
+def _spanned(parts: list[Estimate], gap: str) -> Estimate:
+    """Several guesses of one thing: their mean, and the range of all of them."""
+    likely = sum(one.likely for one in parts) / len(parts)
+    gaps = frozenset({gap}).union(*(one.gaps for one in parts))
+    low, high = min(one.low for one in parts), max(one.high for one in parts)
+    return Estimate(low, likely, high, gaps).widened(SCALED)
