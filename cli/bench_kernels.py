@@ -1,4 +1,6 @@
-"""`twofold bench --kernels`: every Linear, the verifier's product against the roofline, and attention by KV type."""
+"""`twofold bench --kernels`: every Linear, the verifier's product against the roofline, attention by KV type, and what
+passes are made of, which is kept for the plans of this machine.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from twofold.cli.launch import Launched
     from twofold.engine.bench.kv_types import AttentionTime
     from twofold.engine.bench.report import BenchOptions
+    from twofold.engine.bench.timings import Measured
     from twofold.engine.bench.verifier import VerifierTimes, WorkingSet
     from twofold.engine.checkpoint import Checkpoint
 
@@ -28,7 +31,7 @@ def bench_kernels(
     """
     from twofold.cli.bench import document_head, stages
     from twofold.cli.bench_facts import provenance
-    from twofold.cli.bench_view import show_attention, show_kernels, show_verifier
+    from twofold.cli.bench_view import show_attention, show_kernels, show_parts, show_verifier
     from twofold.cli.output import out, print_json
     from twofold.engine.bench.kernels import time_kernels
     from twofold.engine.bench.verifier import ROWS, working_set
@@ -50,6 +53,7 @@ def bench_kernels(
         tell("making the working set", 0)
         linears = working_set(checkpoint.config, total, max(ROWS))
         products, attention = _time_tiers(checkpoint, linears, names, threads, options.repeats, tell)
+        parts = _time_parts(launched, names, options.repeats, tell)
     about, cached = document_head(launched), may_be_cached(linears.nbytes)
     if output == "json":
         print_json(
@@ -60,6 +64,7 @@ def bench_kernels(
                 "verifier": _verifier_json(linears, products, cached),
                 "attention": [one.to_json() for one in attention],
                 "self_check": check.to_json(),
+                "parts": None if parts is None else parts.to_json(),
             }
         )
         return
@@ -71,6 +76,8 @@ def bench_kernels(
     if cached:
         out().line("the working set may lie in the caches: no figure of memory")
     show_attention(attention)
+    if parts is not None:
+        show_parts(parts.timings, parts.agreement)
     out().line(provenance(about["machine"], about["commit"]))
 
 
@@ -154,6 +161,32 @@ def _time_tiers(
         tell(f"attention on {tier}", 0)
         attention += time_attention(checkpoint.spec, backend.ops, tier, threads, linears.nbytes, rule)
     return products, attention
+
+
+def _time_parts(
+    launched: Launched, tiers: list[str], repeats: int | None, tell: Callable[[str, float], None]
+) -> Measured | None:
+    """What passes are made of, with the plan's own kernels, kept for later plans; None where another tier was named."""
+    from dataclasses import replace
+
+    from twofold.cli.output import err
+    from twofold.engine.backend import choose_backend
+    from twofold.engine.bench.timings import Grid, TimingBench
+    from twofold.kernels.cpu import native
+    from twofold.profiles.kernel_store import save_timings
+
+    planned = launched.plan.cpu_isa
+    plan = launched.plan.model_copy(update={"cpu_isa": planned if planned in native().available_tiers() else "auto"})
+    backend = choose_backend("cpu", plan.threads, plan.cpu_isa)
+    isa = str(native().active_tier())
+    if isa not in tiers:
+        return None
+    grid = Grid() if repeats is None else replace(Grid(), rounds=repeats, least_rounds=1)
+    least = CACHE_FACTOR * cache_bytes()
+    found = TimingBench(launched.engine.checkpoint, backend, plan, least or 1 << 40, grid, tell).run(isa)
+    if not save_timings(found.timings):
+        err().warning("the kernels' times could not be kept in the state folder: plans go on without them")
+    return found
 
 
 def _verifier_json(linears: WorkingSet, times: list[VerifierTimes], cached: bool) -> dict[str, Any]:

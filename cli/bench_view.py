@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twofold.cli.output import out
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from twofold.engine.bench.operations import OperationTime
     from twofold.engine.bench.report import BenchReport
     from twofold.engine.bench.verifier import VerifierTimes
+    from twofold.profiles.hardware import KernelTiming
 
 
 def spread(figure: Figure, unit: float = 1.0) -> str:
@@ -150,3 +152,19 @@ def show_attention(times: list[AttentionTime]) -> None:
     heads, kv_heads = times[0].heads
     title = f"attention: {times[0].context} positions, {heads} heads over {kv_heads}"
     out().table(title, ["K and V", "rows", "kernels", "us", "MiB", "GB/s", "speed / f16"], rows)
+
+
+def show_parts(timings: Sequence[KernelTiming], agreement: Mapping[tuple[int, bool], float]) -> None:
+    """What passes are made of: each part at its narrowest and widest, and how the sums compare with whole passes."""
+    found: dict[tuple[str, str, int], dict[int, Figure]] = {}
+    for one in timings:
+        found.setdefault((one.op, one.shape, one.bits), {})[one.rows] = one.latency_us
+    rows = []
+    for (op, shape, bits), by_rows in found.items():
+        first, last = min(by_rows), max(by_rows)
+        widest = [str(last), spread(by_rows[last])] if last > first else ["", ""]
+        rows.append([op, shape, str(bits), str(first), spread(by_rows[first]), *widest])
+    out().table("parts of a pass", ["part", "shape", "bits", "rows", "us", "rows", "us"], rows)
+    low, high = min(agreement.values()), max(agreement.values())
+    out().line(f"whole passes took {low:.3f} to {high:.3f} of the sum of their parts, and the parts are scaled to them")
+    out().line(f"{len(timings)} times are kept for the plans of this machine; {timings[0].latency_us.by}")

@@ -121,7 +121,10 @@ def save_timings(timings: Iterable[KernelTiming]) -> bool:
 
 
 def _write(path: Path, timings: list[KernelTiming]) -> None:
-    rows = [one.model_dump(mode="json", exclude={"latency_us"}) | {"latency_us": one.latency_us.to_json()} for one in timings]
+    rows = [
+        one.model_dump(mode="json", exclude={"latency_us"}) | {"latency_us": one.latency_us.to_json()}
+        for one in timings
+    ]
     document = {"schema_version": SCHEMA_VERSION, "kernels": rows}
     write_atomically(path, json.dumps(document, separators=(",", ":")) + "\n", mode=0o600)
 

@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from twofold.engine.backend import Backend
 from twofold.engine.bench.beside import time_beside
@@ -51,8 +52,9 @@ class Grid:
 
     def within(self, context_length: int) -> tuple[int, ...]:
         """Contexts that the model has room for, beside the widest pass."""
-        room = context_length - max(self.verify_rows)
-        return tuple(one for one in self.contexts if one <= room) or (max(1, room),)
+        room = max(1, context_length - max(self.verify_rows))
+        found = {one for one in self.contexts if one <= room}
+        return tuple(sorted(found if len(found) > 1 else found | {room}))
 
 
 @dataclass(slots=True)
@@ -89,6 +91,18 @@ class Measured:
 
     timings: tuple[KernelTiming, ...]
     agreement: dict[tuple[int, bool], float]
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [one.model_dump(mode="json", exclude={"latency_us"}) for one in self.timings]
+        return {
+            "timings": [
+                row | {"latency_us": one.latency_us.to_json()} for row, one in zip(rows, self.timings, strict=True)
+            ],
+            "whole_over_parts": [
+                {"rows": rows, "residual": residual, "ratio": round(ratio, 4)}
+                for (rows, residual), ratio in self.agreement.items()
+            ],
+        }
 
 
 class TimingBench:

@@ -23,7 +23,9 @@ Points = dict[int, Estimate]
 SCALED = 0.05
 """Least relative uncertainty of what is scaled from another shape."""
 _SHAPES = {
-    **dict.fromkeys((names.LINEAR, names.LINEAR_BASE, names.HEAD, names.HEAD_BASE), re.compile(r"[1-9]\d{0,8}x[1-9]\d{0,8}")),
+    **dict.fromkeys(
+        (names.LINEAR, names.LINEAR_BASE, names.HEAD, names.HEAD_BASE), re.compile(r"[1-9]\d{0,8}x[1-9]\d{0,8}")
+    ),
     names.ATTENTION: re.compile(r"[1-9]\d{0,5}/[1-9]\d{0,5}x[1-9]\d{0,5}\+[1-9]\d{0,5}@[1-9]\d{0,8}"),
     **dict.fromkeys((names.LAYER_ROWS, names.GUESS, names.CHOOSE), re.compile(r"[1-9]\d{0,8}")),
     names.STEP: re.compile(names.FIXED),

@@ -1,4 +1,4 @@
-"""What a timed part of a pass is called in a `KernelTiming`: one vocabulary for those who measure and those who predict.
+"""What a timed part of a pass is called in a `KernelTiming`: one vocabulary for measuring and for predicting.
 
 `rows` of a timing are the pass's, its latency is that of one call. Widths (`bits`) are those of the residual, of the
 base (2), or of the numbers in the cache.
@@ -15,7 +15,7 @@ LINEAR_BASE = "linear, base alone"
 """The same in a draft pass."""
 ATTENTION = "attention"
 LAYER_ROWS = "rows of a layer"
-"""Everything of a layer that is neither a Linear nor attention: norms, rotary angles, cache writes, activations, sums."""
+"""All of a layer that is neither a Linear nor attention: norms, rotary angles, cache writes, activations, sums."""
 HEAD = "head"
 """Final norm and LM head, base and residual."""
 HEAD_BASE = "head, base alone"

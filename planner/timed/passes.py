@@ -1,9 +1,9 @@
 """`TimedPasses`: seconds of a plan's passes on the CPU engine, as sums of timed kernels.
 
-    verify(rows) = every layer's Linears + attention + row operations, head, what a step takes beside them
-    draft(rows)  = the same from the base alone, with the draft's shortlist
-    a step       = a draft pass for each level of the tree, as wide as the level has rows with children, and one verify
-    a prompt     = passes of a chunk without the head, and the step that gives the first token
+verify(rows) = every layer's Linears + attention + row operations, head, what a step takes beside them
+draft(rows)  = the same from the base alone, with the draft's shortlist
+a step       = a draft pass for each level of the tree, as wide as the level has rows with children, and one verify
+a prompt     = passes of a chunk without the head, and the step that gives the first token
 """
 
 from __future__ import annotations

@@ -113,6 +113,11 @@ def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Pat
     assert {(one["kv_type"], one["rows"]) for one in found["attention"]} == {
         (kind, rows) for kind in ("f16", "q8_0", "q4_0") for rows in (1, 8)
     }
+    parts = found["parts"]
+    assert {one["op"] for one in parts["timings"]} >= {"linear", "linear, base alone", "attention", "head", "step"}
+    assert {one["bits"] for one in parts["timings"] if one["op"] == "linear"} == {4, 5, 6, 7, 8}
+    assert all(_is_figure(one["latency_us"]) and one["latency_us"]["value"] > 0 for one in parts["timings"])
+    assert all(one["ratio"] > 0 for one in parts["whole_over_parts"])
 
 
 @pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
