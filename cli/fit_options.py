@@ -149,16 +149,19 @@ def build_machine(
 
 
 def local_machine() -> MachineBudget:
-    """This machine: memory and cards as they are now, bandwidths as the last `twofold probe` measured them."""
+    """This machine: memory and cards as they are now, bandwidths as the last `twofold probe` measured them, and the
+    kernels' times that `twofold bench MODEL --kernels` left.
+    """
     from dataclasses import replace
 
     from twofold.cli.own import key_of, own_runs, stale_notes
     from twofold.planner.machine import from_profile
     from twofold.probes import probe
     from twofold.profiles.errors import InvalidProfile
+    from twofold.profiles.kernel_store import own_timings
     from twofold.profiles.store import load_own
 
-    now = probe(bandwidth=False)
+    now = probe(bandwidth=False).model_copy(update={"kernels": own_timings()})
     try:
         last = load_own()
     except InvalidProfile:

@@ -11,6 +11,7 @@ from twofold.profiles.errors import InvalidOption
 if TYPE_CHECKING:
     import typer
 
+    from twofold.planner.acceptance import RankStatistics
     from twofold.planner.command import FitCommand
     from twofold.planner.machine import MachineBudget
     from twofold.planner.report import FitReport
@@ -89,8 +90,8 @@ def build_report(ref: ModelRef, asked: Asked) -> tuple[FitReport, ModelSpec]:
         check_shards(ref.path)
     kl = None
     if ref.kind == "checkpoint" and ref.path is not None:
-        bits, kl = _checkpoint_facts(ref.path)
-        request = replace(request, fixed_bits=bits)
+        bits, kl, statistics = _checkpoint_facts(ref.path)
+        request = replace(request, fixed_bits=bits, statistics=statistics)
     report = fit(
         spec,
         asked.machine,
@@ -150,19 +151,26 @@ def _tensors(ref: ModelRef) -> dict[str, int] | None:
     return known if len(known) == len(sizes) else None
 
 
-def _checkpoint_facts(path: Path) -> tuple[int, Figure | None]:
-    """The residual width that a twofold checkpoint was made with, and its verifier's KL where it was measured.
+def _checkpoint_facts(path: Path) -> tuple[int, Figure | None, RankStatistics | None]:
+    """The residual width that a twofold checkpoint was made with, its verifier's KL where it was measured, and what is
+    known of its draft: measured when it was evaluated, corrected by what was counted here.
 
     Raises:
         CorruptFile, UnsupportedModel: a configuration that the engine would refuse.
     """
     from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.planner.acceptance import DEFAULT_STATISTICS, learned_ranks, measured_ranks
     from twofold.planner.quality import checkpoint_kl
+    from twofold.profiles.rank_store import rank_key, read_ranks
     from twofold.profiles.readers.local import read_json_object
+    from twofold.profiles.settings import get_settings
 
     found: dict[str, Any] = read_json_object(path / "config.json")
     config = CheckpointConfig.from_json(found.get("quantization_config"))
-    return config.residual_bits, checkpoint_kl(config.measured)
+    prior = measured_ranks(config.measured)
+    counts = read_ranks(rank_key(config.to_json())) if get_settings().ranks else ()
+    ranks = learned_ranks(prior or DEFAULT_STATISTICS, counts) if prior is not None or counts else None
+    return config.residual_bits, checkpoint_kl(config.measured), ranks
 
 
 def _with_engine(report: FitReport) -> FitReport:

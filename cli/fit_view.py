@@ -100,6 +100,8 @@ def _plan(sink: Sink, report: FitReport) -> None:
         words.append(f"draft tree of {plan.draft_nodes}" if plan.draft_nodes else "no draft")
     else:
         words.append(f"{plan.threads} threads, {plan.cpu_isa}")
+        if plan.draft_nodes:
+            words.append(f"draft tree of {plan.draft_nodes}, {plan.draft_depth} deep")
     sink.line(f"plan:  {', '.join(words)}")
 
 
@@ -109,6 +111,7 @@ def _speed(sink: Sink, report: FitReport) -> None:
         sink.line(f"speed: {shown(speed.decode_tok_s)}")
         return
     sink.line(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
+    sink.line(f"       {speed.decode_tok_s.by}")
     if speed.tokens_per_check.number > 1:
         sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
 

@@ -229,11 +229,9 @@ def _warn_of_threads(threads: int) -> None:
 
 def rank_key(checkpoint: Checkpoint) -> str:
     """What a checkpoint's rank statistics are kept under: everything about how it was made, nothing of where it is."""
-    import hashlib
-    import json
+    from twofold.profiles.rank_store import rank_key as key_of
 
-    made = {name: value for name, value in checkpoint.config.to_json().items() if name != "measured"}
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:32]
+    return key_of(checkpoint.config.to_json())
 
 
 def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
@@ -247,13 +245,23 @@ def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
 
 
 def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
-    """`plan` with the draft tree that is fastest here, by pass times measured now or at an earlier start."""
+    """`plan` with the draft tree that is fastest here, by this machine's timed kernels where `bench --kernels` left
+    them, else by pass times measured now or at an earlier start.
+    """
     from twofold.planner.draft_choice import PassSeconds, choose_draft
+    from twofold.planner.knobs import Knobs
+    from twofold.planner.timed.source import KernelSource
+    from twofold.planner.timed.speed import timed_pass_seconds
+    from twofold.profiles.kernel_store import own_timings
 
     if plan.context_tokens < LEAST_CONTEXT:
         return plan
-    times = pass_times(checkpoint, plan)
-    choice = choose_draft(known_statistics(checkpoint), PassSeconds(times["verify"], times["draft"]))
+    source = KernelSource(own_timings(), is_own=True)
+    times = timed_pass_seconds(checkpoint.spec, Knobs.of(plan), source)
+    if times is None:
+        measured = pass_times(checkpoint, plan)
+        times = PassSeconds(measured["verify"], measured["draft"])
+    choice = choose_draft(known_statistics(checkpoint), times)
     return plan.model_copy(update={"draft_nodes": choice.nodes, "draft_depth": choice.depth})
 
 

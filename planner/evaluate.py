@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics
 from twofold.planner.knobs import Knobs
 from twofold.planner.latency import Speed, estimate_speed
 from twofold.planner.machine import CardBudget, HostBudget, card_problem
@@ -145,9 +146,15 @@ def needs(spec: ModelSpec, knobs: Knobs, card: CardBudget | None, host: HostBudg
 
 
 def evaluate(
-    spec: ModelSpec, knobs: Knobs, card: CardBudget | None, host: HostBudget | None, margin_mib: float
+    spec: ModelSpec,
+    knobs: Knobs,
+    card: CardBudget | None,
+    host: HostBudget | None,
+    margin_mib: float,
+    statistics: RankStatistics = DEFAULT_STATISTICS,
 ) -> Evaluation:
     """Bytes, verdict and seconds of `knobs` on one card (or none) and its host."""
     found = needs(spec, knobs, card, host, margin_mib)
     seen = observed(spec, knobs, host.own) if host else None
-    return Evaluation(knobs, found.vram, found.ram, found.devices, estimate_speed(spec, knobs, card, host), seen)
+    speed = estimate_speed(spec, knobs, card, host, statistics)
+    return Evaluation(knobs, found.vram, found.ram, found.devices, speed, seen)

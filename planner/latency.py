@@ -1,4 +1,5 @@
-"""Tokens per second and time to first token. Always ranges: slow, likely and fast case of the machine's rates.
+"""Tokens per second and time to first token. Always ranges: slow, likely and fast case of the machine's rates, or, on
+a CPU whose kernels were timed (`twofold bench MODEL --kernels`), of the sums of those.
 
 A step is one draft pass per tree level and one verify pass; tokens per second are the tokens per check over that.
 Where a needed bandwidth is unknown, so is the answer.
@@ -14,6 +15,7 @@ from twofold.planner.knobs import Knobs
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.passes import Work
 from twofold.planner.rates import Rates, rates
+from twofold.planner.timed.speed import TimedSpeed, timed_speed
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
 
@@ -64,10 +66,13 @@ class SpeedModel:
         self.work = Work.of(spec, knobs, FRESH_TOKENS)
         self.tokens, self.levels = tree_tokens(statistics, knobs.draft_nodes, knobs.draft_depth)
         self._statistics = statistics
+        self.timed: TimedSpeed | None = timed_speed(spec, knobs, host.kernels if host else None, statistics)
         self._why = _missing(card, host)
 
     def likely_tok_s(self, rate: Rates | None = None) -> float | None:
         """Tokens per second of the likely case (or at `rate`), little context: what plans are compared by."""
+        if self.timed is not None and rate is None:
+            return self.timed.likely_tok_s(min(FRESH_TOKENS, self.knobs.context_tokens))
         seconds = self.work.step_seconds(self.levels, self.work.kv_fresh, rate or self.cases[1])
         return None if seconds is None else self.tokens / seconds
 
@@ -116,6 +121,8 @@ class SpeedModel:
         work, knobs = self.work, self.knobs
         fresh = min(FRESH_TOKENS, knobs.context_tokens)
         host_ms = unknown("ms", "no card: the CPU computes the whole pass")
+        if self.timed is not None:
+            return self._timed_speed(self.timed, fresh, host_ms)
         if knobs.device == "cuda":
             host_ms = self._seconds(work.host_seconds, "ms", "residual bytes in RAM / bandwidth + transfer")
         return Speed(
@@ -131,6 +138,18 @@ class SpeedModel:
             host_ms=host_ms,
             ttft_1k_s=self.first_token_s(1024),
             ttft_8k_s=self.first_token_s(8192),
+        )
+
+    def _timed_speed(self, timed: TimedSpeed, fresh: int, host_ms: Figure) -> Speed:
+        return Speed(
+            decode_tok_s=timed.decode_tok_s(fresh),
+            decode_full_tok_s=timed.decode_tok_s(self.knobs.context_tokens),
+            tokens_per_check=self.tokens_per_check(),
+            draft_pass_ms=timed.draft_ms(fresh),
+            check_ms=timed.check_ms(fresh),
+            host_ms=host_ms,
+            ttft_1k_s=timed.first_token_s(1024),
+            ttft_8k_s=timed.first_token_s(8192),
         )
 
 

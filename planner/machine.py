@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from twofold.planner.own_runs import OwnRuns
+from twofold.planner.timed.source import KernelSource
 from twofold.profiles.cards import CardFacts, match_driver
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
@@ -51,7 +52,7 @@ class CardBudget:
 @dataclass(frozen=True, slots=True)
 class HostBudget:
     """RAM, processor. `isa_tier` is None where unknown; `cores` are the physical cores that this process may use;
-    `own` are this machine's sessions.
+    `own` are this machine's sessions, `kernels` the timings of its kernels, where there are any.
     """
 
     available_mib: Figure
@@ -60,6 +61,7 @@ class HostBudget:
     cores: Figure
     is_partial: bool = False
     own: OwnRuns | None = None
+    kernels: KernelSource | None = None
 
     @property
     def judges_ram(self) -> bool:
@@ -119,12 +121,14 @@ def usable_cores(profile: HardwareProfile) -> Figure:
     return reasoned(cores, "cores", "min(physical cores, usable CPUs, CPU quota)")
 
 
-def host_of(profile: HardwareProfile) -> HostBudget:
-    """The host's budget from a profile."""
+def host_of(profile: HardwareProfile, *, label: str = "this machine", is_this_machine: bool = True) -> HostBudget:
+    """The host's budget from a profile; its kernels' timings are measured here only where it is this machine's."""
     bandwidth = profile.ram.read_gb_s_all_cores
     if not bandwidth.is_known:
         bandwidth = profile.ram.read_gb_s_one_thread
-    return HostBudget(profile.ram.available_mib, bandwidth, best_tier(profile.cpu.isa_tiers), usable_cores(profile))
+    tier, cores = best_tier(profile.cpu.isa_tiers), usable_cores(profile)
+    kernels = KernelSource(profile.kernels, is_this_machine, label) if profile.kernels else None
+    return HostBudget(profile.ram.available_mib, bandwidth, tier, cores, kernels=kernels)
 
 
 def card_of(gpu: Gpu) -> CardBudget:
@@ -157,7 +161,11 @@ def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool)
         notes.append(f"{len(profile.gpus)} cards: each is judged alone, their memory is never added up")
     cards = tuple(card_of(gpu) for gpu in profile.gpus)
     return MachineBudget(
-        label, "this machine" if is_this_machine else "a profile", cards, host_of(profile), tuple(notes)
+        label,
+        "this machine" if is_this_machine else "a profile",
+        cards,
+        host_of(profile, label=label, is_this_machine=is_this_machine),
+        tuple(notes),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from twofold.planner.acceptance import DEFAULT_STATISTICS
 from twofold.planner.evaluate import SEVERITY, Evaluation, evaluate, needs
 from twofold.planner.knobs import Knobs
 from twofold.planner.latency import SpeedModel
@@ -12,6 +13,7 @@ from twofold.planner.memory import vram_memory
 from twofold.planner.placement import place
 from twofold.planner.plan import KvType, Plan
 from twofold.planner.request import Request, resolve_context
+from twofold.planner.timed.speed import timed_draft
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.figures import reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -29,7 +31,8 @@ NOMINAL_HOST = HostBudget(
 )
 NO_CPU_DRAFT = (
     "no draft on the CPU by figures alone: base and residual share its memory bandwidth; chat, run and bench time real "
-    "passes at their first start, and draft where that is faster"
+    "passes at their first start, and draft where that is faster; once `twofold bench MODEL --kernels` has timed a "
+    "machine's kernels, speeds and drafts follow from them"
 )
 
 
@@ -108,11 +111,17 @@ def _best_over_kv(evaluations: Iterable[Evaluation]) -> Evaluation:
 
 
 def _on_cpu(spec: ModelSpec, machine: MachineBudget, request: Request) -> Evaluation:
-    margin = request.margin_mib
-    return _best_over_kv(
-        evaluate(spec, cpu_knobs(spec, machine, request, kind), None, machine.host, margin)
-        for kind in request.kv_choices()
-    )
+    """Drafts are chosen where the host's kernels were timed, as a start chooses them; else none is planned."""
+    margin, statistics = request.margin_mib, request.statistics or DEFAULT_STATISTICS
+
+    def evaluated(kind: KvType) -> Evaluation:
+        knobs = cpu_knobs(spec, machine, request, kind)
+        draft = timed_draft(spec, knobs, machine.host.kernels if machine.host else None, statistics)
+        if draft is not None:
+            knobs = knobs.with_(draft_nodes=draft.nodes, draft_depth=draft.depth)
+        return evaluate(spec, knobs, None, machine.host, margin, statistics)
+
+    return _best_over_kv(evaluated(kind) for kind in request.kv_choices())
 
 
 def uses_card(machine: MachineBudget, request: Request) -> bool:

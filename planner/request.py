@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from twofold.planner.acceptance import RankStatistics
 from twofold.planner.plan import KvType
 from twofold.profiles.errors import InvalidOption
 
@@ -63,7 +64,7 @@ class Request:
     """What to plan for. None means: choose.
 
     `kv_type` is for K and V alike, `v_type` for a V that differs; `fixed_bits` is the width of a checkpoint that exists
-    already (another one would mean quantising again).
+    already (another one would mean quantising again). `statistics` are of the model's draft, where they are known.
     """
 
     context_tokens: int | None = None
@@ -75,6 +76,7 @@ class Request:
     margin_mib: float = DEFAULT_MARGIN_MIB
     threads: int | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    statistics: RankStatistics | None = None
 
     def with_context(self, tokens: int) -> Request:
         return replace(self, context_tokens=tokens)

@@ -114,6 +114,12 @@ def _knows_host(machine: MachineBudget) -> bool:
     return host is not None and host.available_mib.is_known and host.ram_read_gb_s.is_known
 
 
+def _is_timed(machine: MachineBudget, evaluation: Evaluation) -> bool:
+    """Whether the machine's kernels were timed as the plan runs them."""
+    source, knobs = machine.host.kernels if machine.host else None, evaluation.knobs
+    return source is not None and source.kernels(knobs.cpu_isa, knobs.threads) is not None
+
+
 def _expert_notes(spec: ModelSpec) -> list[str]:
     """How experts were counted: memory holds all of them, a pass reads those that its tokens choose."""
     experts = [group.members[0] for group in spec.groups if group.members[0].copies > 1]
@@ -134,7 +140,8 @@ def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation
     if machine.host is None or not machine.host.judges_ram:
         notes.append("the host's RAM is unknown and not judged: the verdict is about the card alone")
     if evaluation.knobs.device == "cpu":
-        notes.append(NO_CPU_DRAFT)
+        if not _is_timed(machine, evaluation):
+            notes.append(NO_CPU_DRAFT)
         for card in machine.cards:
             notes.append(
                 f"{card.name} is not used by this version; for a plan with it: --card {shlex.quote(card.name)}"

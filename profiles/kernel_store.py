@@ -42,7 +42,12 @@ def machine_key() -> str | None:
     if missing_reason() is not None:
         return None
     module = native()
-    words = (platform.machine(), _processor(), sorted(module.available_tiers()), file_sha256(Path(module.__file__)))
+    words = (
+        platform.machine(),
+        _processor(),
+        sorted(module.available_tiers()),
+        file_sha256(Path(str(module.__file__))),
+    )
     return hashlib.sha256(repr(words).encode()).hexdigest()[:32]
 
 

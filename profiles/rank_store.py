@@ -6,9 +6,10 @@ next start; text never depends on them. They stay here: no checkpoint and no exp
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,14 @@ Counts = tuple[tuple[int, ...], ...]
 def ranks_dir() -> Path:
     """The folder of the files."""
     return state_dir() / "ranks"
+
+
+def rank_key(made: Mapping[str, Any]) -> str:
+    """What a checkpoint's statistics are kept under: all that its `quantization_config` says of how it was made, and
+    nothing of where it is.
+    """
+    words = {name: value for name, value in made.items() if name != "measured"}
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _path(key: str) -> Path:

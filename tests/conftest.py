@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -20,6 +21,17 @@ def isolated_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
     yield home
     # Fetched models and checkpoints are large, and pytest keeps the folders of its last runs.
     shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def timed_tables() -> Any:
+    """The module of made-up kernel timings (`planner/timed_tables.py`)."""
+    path = Path(__file__).parent / "planner" / "timed_tables.py"
+    spec = importlib.util.spec_from_file_location("timed_tables", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

@@ -188,7 +188,7 @@ def _fill(cache: KvCache, spec: ModelSpec, kind: KvType) -> None:
 
 
 def layers_to_time(spec: ModelSpec, groups: Mapping[str, SplitWeights], least_bytes: int) -> int:
-    """How many of the first layers hold `least_bytes` of base codes, and one of every kind: the others cost the same."""
+    """How many of the first layers hold `least_bytes` of base codes and one of every kind: others cost the same."""
     kinds = {_kind(layer) for layer in spec.layers}
     total = 0
     for n, layer in enumerate(spec.layers, 1):

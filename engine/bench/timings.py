@@ -10,13 +10,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from twofold.engine.backend import Backend
 from twofold.engine.bench.beside import time_beside
 from twofold.engine.bench.parts import Clock, Part, PassParts, Sample, layers_to_time
 from twofold.engine.bench.widths import with_width
 from twofold.engine.checkpoint import Checkpoint
+from twofold.kernels.naive.kv_blocks import KvType
 from twofold.kernels.naive.packing import RESIDUAL_BITS
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.planner.plan import Plan
@@ -27,6 +28,9 @@ from twofold.profiles.series import Series
 Key = tuple[str, str, int, int]
 """Operation, shape, bits, rows."""
 Tell = Callable[[str, float], None]
+Wanted = TypeVar("Wanted")
+MOST_HEAD_ROWS = 33
+"""A wider pass is a prompt's, which needs no head."""
 OVERHEAD_ROWS = 3
 """Narrow passes tell what cutting costs: it does not grow with rows, and there it is the largest share."""
 BY = "processor time of the calling thread, in passes over the model's own weights in their order"
@@ -144,22 +148,20 @@ class TimingBench:
             self._found.add(key, seconds, "rounds asked for")
         return Measured(tuple(self._found.timings(isa, self._plan.threads)), self._agreement)
 
-    def _rounds(self, stage: str) -> Callable[[int], str | None]:
-        """Told how many rounds are done: what ends the sweep, or None."""
-        grid, started = self._grid, time.perf_counter()
-
-        def ended(done: int) -> str | None:
+    def _sweep(self, stage: str, wanted: Sequence[Wanted], take: Callable[[Wanted], None]) -> str:
+        """Rounds over all that is wanted, every other one in reverse; returns what ended them."""
+        grid, started, done = self._grid, time.perf_counter(), 0
+        while True:
             self._tell(stage, done / grid.rounds)
             if done >= grid.rounds:
                 return "rounds asked for"
             if done >= grid.least_rounds and time.perf_counter() - started >= grid.seconds:
                 return "time limit"
-            return None
+            for one in wanted[:: 1 if done % 2 == 0 else -1]:
+                take(one)
+            done += 1
 
-        return ended
-
-    def _parts(self, context: int, kv_type: str, groups: Mapping[str, SplitWeights] | None = None) -> PassParts:
-        kind = next(one for one in names.KV_BITS if one == kv_type)
+    def _parts(self, context: int, kind: KvType, groups: Mapping[str, SplitWeights] | None = None) -> PassParts:
         widest = max(*self._grid.verify_rows, *self._grid.attention_rows)
         return PassParts(
             self._checkpoint, self._backend, self._n_layers, context, widest, kind, groups, clock=self._clock
@@ -174,13 +176,13 @@ class TimingBench:
         heads: dict[tuple[int, bool], list[float]] = {one: [] for one in wanted}
         for rows, residual in wanted:  # pages, tapes, scratch
             passes.sample(rows, context, residual)
-        ended, done = self._rounds("passes in parts"), 0
-        while (ended_by := ended(done)) is None:
-            for one in wanted[:: 1 if done % 2 == 0 else -1]:
-                samples[one].append(passes.sample(one[0], context, one[1]))
-                if one[0] <= max(grid.draft_rows[-1], 33):
-                    heads[one].append(passes.head(*one))
-            done += 1
+
+        def take(one: tuple[int, bool]) -> None:
+            samples[one].append(passes.sample(one[0], context, one[1]))
+            if one[0] <= MOST_HEAD_ROWS:
+                heads[one].append(passes.head(*one))
+
+        ended_by = self._sweep("passes in parts", wanted, take)
         self._overhead = _overhead(samples)
         self._agreement = {one: _agreement(found, self._overhead) for one, found in samples.items()}
         for (rows, residual), found in samples.items():
@@ -223,13 +225,16 @@ class TimingBench:
         ]
         for kind, context, rows in wanted:
             passes[kind].parts(min(rows, grid.long_rows), context, False)
-        ended, done = self._rounds("attention"), 0
-        while (ended_by := ended(done)) is None:
-            for kind, context, rows in wanted[:: 1 if done % 2 == 0 else -1]:
-                parts = passes[kind].parts(rows, context, False)
-                kept = {part: one for part, one in parts.items() if part.op != names.LINEAR_BASE}
-                self._add_parts(kept, rows, context, ended_by)
-            done += 1
+        taken: list[tuple[dict[Part, tuple[float, int]], int, int]] = []
+
+        def take(one: tuple[KvType, int, int]) -> None:
+            kind, context, rows = one
+            parts = passes[kind].parts(rows, context, False)
+            taken.append(({part: n for part, n in parts.items() if part.op != names.LINEAR_BASE}, rows, context))
+
+        ended_by = self._sweep("attention", wanted, take)
+        for parts, rows, context in taken:
+            self._add_parts(parts, rows, context, ended_by)
 
     def _other_widths(self) -> None:
         """Linears and head whose residuals have other widths than the checkpoint's."""
@@ -242,15 +247,21 @@ class TimingBench:
             if bits == self._checkpoint.config.residual_bits:
                 continue
             with with_width(wanted, bits) as groups:
-                passes = self._parts(context, "f16", {**weights, **groups})
-                passes.parts(1, context, True)
-                ended, done = self._rounds(f"{bits}-bit residual"), 0
-                while (ended_by := ended(done)) is None:
-                    for rows in grid.width_rows[:: 1 if done % 2 == 0 else -1]:
-                        parts = passes.parts(rows, context, True)
-                        kept = {part: one for part, one in parts.items() if part.op == names.LINEAR}
-                        self._add_parts(kept, rows, context, ended_by, self._agreement.get((rows, True), 1.0))
-                    done += 1
+                self._width(bits, {**weights, **groups}, context)
+
+    def _width(self, bits: int, groups: Mapping[str, SplitWeights], context: int) -> None:
+        passes = self._parts(context, "f16", groups)
+        passes.parts(1, context, True)
+        taken: list[tuple[int, dict[Part, tuple[float, int]]]] = []
+        rows_wanted = self._grid.width_rows
+
+        def take(rows: int) -> None:
+            taken.append((rows, passes.parts(rows, context, True)))
+
+        ended_by = self._sweep(f"{bits}-bit residual", rows_wanted, take)
+        for rows, parts in taken:
+            kept = {part: one for part, one in parts.items() if part.op == names.LINEAR}
+            self._add_parts(kept, rows, context, ended_by, self._agreement.get((rows, True), 1.0))
 
 
 def _overhead(samples: Mapping[tuple[int, bool], Sequence[Sample]]) -> float:

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from twofold.kernels.naive.packing import residual_offset
+from twofold.kernels.naive.packing import TILE_ROWS, pack_residual, residual_offset
 from twofold.kernels.naive.split_weights import SplitWeights
 
 
@@ -21,23 +22,27 @@ def with_width(groups: Mapping[str, SplitWeights], bits: int, seed: int = 0) -> 
     Raises:
         OSError: there is no room for the codes in the temporary folder.
     """
-    shapes = {name: (*one.residual_codes.shape[:2], 32 * bits) for name, one in groups.items()}
-    sizes = {name: int(np.prod(shape)) for name, shape in shapes.items()}
     rng = np.random.default_rng(seed)
+    made: dict[tuple[int, int], NDArray[np.uint8]] = {}
+    for one in groups.values():
+        shape = (one.n_tiles * TILE_ROWS, one.in_features)
+        if shape not in made:
+            made[shape] = pack_residual(rng.integers(0, 2 * residual_offset(bits) + 1, shape, np.uint8), bits)
     with tempfile.TemporaryDirectory(prefix="twofold-widths-") as folder:
         path = Path(folder) / "codes"
         with path.open("wb") as file:
-            for size in sizes.values():
-                file.write(rng.bytes(size))
+            for i, one in enumerate(groups.values()):
+                np.roll(made[one.n_tiles * TILE_ROWS, one.in_features], i, 0).tofile(file)
         codes = np.memmap(path, np.uint8, "r")
         found, at = {}, 0
         for name, one in groups.items():
+            own = made[one.n_tiles * TILE_ROWS, one.in_features]
             shrunk = residual_offset(one.residual_bits) / residual_offset(bits)
             found[name] = replace(
                 one,
                 residual_bits=bits,
-                residual_codes=np.asarray(codes[at : at + sizes[name]]).reshape(shapes[name]),
+                residual_codes=np.asarray(codes[at : at + own.size]).reshape(own.shape),
                 residual_scales=(one.residual_scales * np.float16(shrunk)).astype(np.float16),
             )
-            at += sizes[name]
+            at += own.size
         yield found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 BEYOND = 0.1
-"""Relative uncertainty of what lies twice as far out as the last measured point; it grows with the distance."""
+"""Relative uncertainty of what lies twice as far out as the last measured point; as much again for each doubling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,14 @@ def between(x: float, points: Iterable[tuple[float, Estimate]], what: str) -> Es
         raise ValueError("no points")
     xs = [at for at, _ in known]
     columns = [rising([getattr(one, name) for _, one in known]) for name in ("low", "likely", "high")]
-    gaps = frozenset().union(*(one.gaps for _, one in known))
+    right = min(bisect.bisect_left(xs, x), len(xs) - 1)
+    gaps = known[right][1].gaps | known[max(0, right - 1)][1].gaps
     low, likely, high = (_on_line(x, xs, ys) for ys in columns)
     found = Estimate(min(low, likely), likely, max(high, likely), gaps)
     if x <= xs[-1]:
         return found
-    return found.widened(min(1.0, BEYOND * (x / max(xs[-1], 1e-9) - 1)), f"{what} beyond {xs[-1]:g} are carried on")
+    share = BEYOND * math.log2(max(2.0, x) / max(xs[-1], 1.0))
+    return found.widened(min(1.0, max(0.0, share)), f"{what} beyond {xs[-1]:g} are carried on")
 
 
 def _on_line(x: float, xs: list[float], ys: list[float]) -> float:
