@@ -12,7 +12,7 @@ from twofold.cli.output import err, out, print_bytes, print_json
 from twofold.cli.probe import BandwidthOption, keep, platform_of, probe_here, table_rows
 
 if TYPE_CHECKING:
-    from twofold.profiles.hardware import HardwareProfile
+    from twofold.profiles.hardware import HardwareProfile, ObservedRun
     from twofold.profiles.store import Stored
 
 app = typer.Typer(no_args_is_help=True, help="Export, import, show and list machine profiles.")
@@ -31,21 +31,30 @@ def export(
         typer.Option("--allow-word", metavar="WORD", help="A user or host name that is no name in this profile."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace FILE whatever it holds.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="A table in llama-bench's terms, to post in an issue, instead of JSON.")
+    ] = False,
+    sessions: Annotated[
+        bool, typer.Option("--sessions/--no-sessions", help="With what own sessions and kernel timings observed.")
+    ] = True,
 ) -> None:
     """Write a profile that can be posted in public: figures only, nothing that identifies a person or machine."""
     from twofold.profiles.errors import InvalidOption
     from twofold.profiles.export import export_bytes, summary
+    from twofold.profiles.markdown import markdown_bytes
     from twofold.profiles.store import find_profile
     from twofold.profiles.text import one_line
 
     if file is None and not dry_run:
         raise InvalidOption("no file was given", needed="a file, or - for standard output", hint="--dry-run shows it")
     if file not in (None, "-") and not dry_run:
-        _refuse_to_replace(Path(str(file)), force)
+        _refuse_to_replace(Path(str(file)), force, markdown)
     profile = find_profile(source) if source is not None else probe_here(bandwidth)
     if source is None and bandwidth and not dry_run:
         keep(profile)
-    data = export_bytes(profile, allowed=allow_word or ())
+    if source is None and sessions:
+        profile = _with_observations(profile, allow_word or ())
+    data = (markdown_bytes if markdown else export_bytes)(profile, allowed=allow_word or ())
     if dry_run or file == "-":
         print_bytes(data)
     else:
@@ -56,13 +65,38 @@ def export(
     err().line(f"{name} {summary(profile)}")
 
 
-def _refuse_to_replace(path: Path, force: bool) -> None:
-    """An older profile may be replaced, anything else only on request."""
+def _with_observations(profile: HardwareProfile, allowed: list[str] | tuple[str, ...]) -> HardwareProfile:
+    """`profile` with the kernel timings of this build, and what own sessions on this hardware observed."""
+    from twofold.cli.own import kernel_timings, own_runs
+    from twofold.profiles.export import with_runs
+    from twofold.profiles.own_observed import observed_runs
+
+    runs = observed_runs(own_runs(profile).sessions)
+    timed = profile.model_copy(update={"kernels": (*profile.kernels, *kernel_timings())})
+    found, left_out = with_runs(timed, runs, allowed=allowed)
+    if left_out:
+        err().warning(
+            f"{left_out} observed run{'s are' if left_out > 1 else ' is'} left out: a text there, such as the model's "
+            "name, could identify somebody; --allow-word WORD keeps a word that does not"
+        )
+    return found
+
+
+def _refuse_to_replace(path: Path, force: bool, markdown: bool) -> None:
+    """An older profile (or an older table) may be replaced, anything else only on request."""
     from twofold.profiles.errors import InvalidOption, InvalidProfile
     from twofold.profiles.importing import read_profile
+    from twofold.profiles.markdown import HEAD
 
     if force or not path.is_file():
         return
+    if markdown:
+        with path.open("rb") as file:
+            if file.read(len(HEAD)) == HEAD.encode():
+                return
+        raise InvalidOption(
+            f"{path} exists and is not such a table: it is not replaced", needed="another name", hint="or pass --force"
+        )
     try:
         read_profile(path)
     except InvalidProfile as error:
@@ -144,6 +178,18 @@ def _show(profile: HardwareProfile) -> None:
             one_line(f"kernel {kernel.op} {kernel.shape} {kernel.bits} bit, {kernel.rows} rows, {kernel.isa}: ")
             + f" {'unknown' if figure.value is None else figure.value} µs ({figure.source})"
         )
+    for run in profile.observed:
+        _show_run(run)
+
+
+def _show_run(run: ObservedRun) -> None:
+    from twofold.profiles.text import one_line
+
+    speed, peak = run.decode_tok_s, run.memory_peak_mib
+    what = f"{run.model} {run.residual_bits} bit, context {run.context_tokens}, KV {run.kv_type}"
+    rate = f"{speed.value} tok/s ({speed.source})" if speed.is_known else "unknown tok/s"
+    memory = f", peak {peak.value} MiB ({peak.source})" if peak.is_known else ""
+    out().line(one_line(f"run {what}: ", 200) + f" {rate}{memory}")
 
 
 def _cards(profile: HardwareProfile) -> str:

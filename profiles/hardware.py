@@ -1,15 +1,18 @@
-"""`HardwareProfile`, schema version 1: what a machine is and what was measured on it.
+"""`HardwareProfile`, schema versions 1 and 2: what a machine is and what was measured on it.
 
 The schema is an allow-list: unknown keys are refused on import and nothing outside it can be exported. It has no place
 for a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, prompt, or a time finer than a day.
+
+Version 2 adds to observed runs the fields that `RUN_FIELDS_2` names, all optional. A profile without them is written as
+version 1, which older releases read; one with them says that it is version 2, and an older release asks for an update.
 """
 
 from __future__ import annotations
 
 import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from twofold.profiles.bounds import (
     Count,
@@ -22,6 +25,7 @@ from twofold.profiles.bounds import (
     Names,
     PcieGeneration,
     PcieWidth,
+    Seconds,
     Text,
     TokensPerCheck,
     TokensPerSecond,
@@ -29,7 +33,7 @@ from twofold.profiles.bounds import (
     Words,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSIONS: Final = (1, 2)
 MAX_GPUS = 64
 
 
@@ -129,7 +133,13 @@ class KernelTiming(_Part):
 
 
 class ObservedRun(_Part):
-    """What a session really used and how fast it was."""
+    """What sessions really used and how fast they were.
+
+    From version 2 on: `kv_type` is K's and `v_type` V's where they differ; `quant` the weights in words; `source` the
+    command that observed (`chat`, `run`, `bench`); `build`, `version` the native module's commit and the release;
+    `driver`, `power_cap_w` of the card that took part; `memory_peak_mib` is a process's resident set, mapped weights
+    included, and `memory_planned_mib` what the plan had counted for the same; `filled_tokens` the longest text.
+    """
 
     model: Text
     residual_bits: int = Field(ge=0, le=16)
@@ -139,12 +149,54 @@ class ObservedRun(_Part):
     memory_peak_mib: Mib
     decode_tok_s: TokensPerSecond
     tokens_per_check: TokensPerCheck
+    v_type: Text | None = None
+    quant: Text | None = None
+    source: Text | None = None
+    device: Literal["cpu", "cuda"] | None = None
+    threads: int | None = Field(default=None, ge=1, le=4096)
+    isa: Text | None = None
+    build: Text | None = None
+    version: Text | None = None
+    driver: Words | None = None
+    power_cap_w: Watts | None = None
+    draft_depth: int | None = Field(default=None, ge=0, le=4096)
+    prefill_chunk: int | None = Field(default=None, ge=1, le=65536)
+    n_parameters: int | None = Field(default=None, ge=0, le=1 << 50)
+    weights_mib: Mib | None = None
+    memory_planned_mib: Mib | None = None
+    process_mib: Mib | None = None
+    filled_tokens: int | None = Field(default=None, ge=0, le=1 << 31)
+    decode_tokens: int | None = Field(default=None, ge=0, le=1 << 31)
+    prefill_tokens: int | None = Field(default=None, ge=0, le=1 << 31)
+    prefill_tok_s: TokensPerSecond | None = None
+    first_token_s: Seconds | None = None
+    observed_on: datetime.date | None = None
+
+
+RUN_FIELDS_1: Final = (
+    "model",
+    "residual_bits",
+    "context_tokens",
+    "kv_type",
+    "draft_nodes",
+    "memory_peak_mib",
+    "decode_tok_s",
+    "tokens_per_check",
+)
+RUN_FIELDS_2: Final = tuple(name for name in ObservedRun.model_fields if name not in RUN_FIELDS_1)
+"""Fields that came with version 2."""
+
+
+def needs_version(observed: tuple[ObservedRun, ...]) -> Literal[1, 2]:
+    """The lowest version of a profile that can hold these runs."""
+    is_newer = any(getattr(run, name) is not None for run in observed for name in RUN_FIELDS_2)
+    return 2 if is_newer else 1
 
 
 class HardwareProfile(_Part):
     """A machine, as probed. `complete` is false when a part was skipped or failed (its figures say why)."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = 1
     tool: Tool
     captured_on: datetime.date
     gpus: tuple[Gpu, ...] = Field(default=(), max_length=MAX_GPUS)
@@ -155,3 +207,9 @@ class HardwareProfile(_Part):
     kernels: tuple[KernelTiming, ...] = Field(default=(), max_length=4096)
     observed: tuple[ObservedRun, ...] = Field(default=(), max_length=1024)
     complete: bool
+
+    @model_validator(mode="after")
+    def _version_holds_its_fields(self) -> Self:
+        if self.schema_version < needs_version(self.observed):
+            raise ValueError("schema_version 2, which observed runs with these fields need")
+        return self

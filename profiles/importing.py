@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError
 
 from twofold.profiles.errors import InvalidProfile
-from twofold.profiles.hardware import SCHEMA_VERSION, HardwareProfile
+from twofold.profiles.hardware import SCHEMA_VERSIONS, HardwareProfile
 from twofold.profiles.text import one_line
 
 MAX_BYTES = 1 << 20
@@ -166,12 +166,12 @@ def _check_version(document: Any, where: str) -> None:
         raise InvalidProfile(
             f"{where} is not a profile", found=f"JSON {_kind(document)}", needed="a JSON object", hint=HINT
         )
-    supported = f"schema_version {SCHEMA_VERSION}"
+    supported = f"schema_version {' or '.join(map(str, SCHEMA_VERSIONS))}"
     if "schema_version" not in document:
         raise InvalidProfile(f"{where} is not a profile", found="no field schema_version", needed=supported, hint=HINT)
     version = document["schema_version"]
-    if isinstance(version, bool) or version != SCHEMA_VERSION:
-        newer = isinstance(version, int) and version > SCHEMA_VERSION
+    if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
+        newer = isinstance(version, int) and version > max(SCHEMA_VERSIONS)
         raise InvalidProfile(
             f"{where}: schema_version is not one that this version reads",
             found=_shown(version),

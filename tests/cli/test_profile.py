@@ -164,3 +164,63 @@ def test_text_from_others_cannot_act_on_the_terminal(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize("arguments", [("show", "--format", "xml"), ("import",), ("frobnicate",), ("list", "--nope")])
 def test_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("profile", *arguments)[0] == 2
+
+
+def _sessions(**changes: Any) -> None:
+    """A session as this machine leaves it, and one with `changes`."""
+    import datetime
+
+    from twofold.cli.own import key_of
+    from twofold.probes import probe
+    from twofold.profiles.session_store import SessionRecord, add_session
+
+    day, machine = datetime.date(2026, 11, 30), key_of(probe(bandwidth=False))
+    fields: dict[str, Any] = {
+        "command": "chat", "ending": "end", "day": day, "machine": machine,
+        "cpu": "x", "model": "smollm2", "vocab_size": 49152, "n_parameters": 1 << 27, "weights_bytes": 1 << 27,
+        "residual_bits": 6, "context_tokens": 8192, "k_type": "f16", "v_type": "f16", "draft_nodes": 0,
+        "draft_depth": 0, "prefill_chunk": 64, "threads": 2, "isa": "avx2", "build": "b1", "version": "1",
+        "planned_mib": 500.0, "peak_mib": 264.0, "answers": 1, "decode": {"tok_s": 38.2, "tokens": 40},
+    }  # fmt: skip
+    assert add_session(SessionRecord(**fields)) and add_session(SessionRecord(**(fields | changes)))
+
+
+def test_export_tells_of_own_sessions_on_this_hardware(run: Run, tmp_path: Path) -> None:
+    _sessions(machine="f" * 32, model="of another machine")
+    path = tmp_path / "my.json"
+    code, _, err = run("profile", "export", str(path), "--no-bandwidth")
+    assert code == 0 and "1 observed run," in err
+    (seen,) = json.loads(path.read_text("utf-8"))["observed"]
+    assert (seen["model"], seen["decode_tok_s"]["value"], seen["memory_peak_mib"]["value"]) == ("smollm2", 38.2, 264.0)
+    assert run("profile", "import", str(path), "--name", "mine")[0] == 0
+    assert "run smollm2 6 bit, context 8192" in run("profile", "show", "mine")[1]
+    code, out, _ = run("profile", "export", "-", "--no-bandwidth", "--no-sessions")
+    assert code == 0 and json.loads(out)["observed"] == [] and json.loads(out)["schema_version"] == 1
+
+
+def test_the_table_for_an_issue(run: Run, tmp_path: Path) -> None:
+    _sessions(k_type="q8_0")
+    path = tmp_path / "table.md"
+    code, out, _ = run("profile", "export", "--no-bandwidth", "--markdown", "--dry-run")
+    assert code == 0 and out.startswith("### twofold on ") and not path.exists()
+    assert run("profile", "export", str(path), "--no-bandwidth", "--markdown")[0] == 0
+    assert path.read_text("utf-8") == out
+    assert out.count("| tg40 @ d0, chat | 38.2 | 264 | 500 |") == 2
+    assert run("profile", "export", str(path), "--no-bandwidth", "--markdown")[0] == 0  # its own, again
+    path.write_text("years of work")
+    code, _, err = run("profile", "export", str(path), "--no-bandwidth", "--markdown")
+    assert code == 2 and "--force" in err and path.read_text() == "years of work"
+
+
+def test_nothing_planted_around_an_export_leaves(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names in the environment, and a session whose model lies in a home folder."""
+    planted = {"USER": "zaphod", "LOGNAME": "zaphod", "HOSTNAME": "heartofgold", "HF_TOKEN": "hf_SECRETSECRET"}
+    for name, value in planted.items():
+        monkeypatch.setenv(name, value)
+    _sessions(model="/home/zaphod/models/zaphods-7B.gguf zaphod", cpu="heartofgold", build="zaphod")
+    for form in ((), ("--markdown",)):
+        code, out, err = run("profile", "export", "-", "--no-bandwidth", *form)
+        assert code == 0 and "1 observed run is left out" in err
+        assert "smollm2" in out
+        for word in ("zaphod", "heartofgold", "SECRET", str(tmp_path), str(Path.home()), "/home"):
+            assert word not in out

@@ -135,7 +135,7 @@ def test_numbers_that_are_none_are_refused(document: Any, text: str, field: str)
         (b'{"schema_version": 1}', "is not valid"),
         (b'{"schema_version": 1, "schema_version": 1}', "twice"),
         (b'{"schema_version": 1, "gpus": [{"name": "a", "name": "b"}]}', "twice"),
-        (b'{"schema_version": 2}', "not one that this version reads"),
+        (b'{"schema_version": 3}', "not one that this version reads"),
         (b'{"schema_version": "1"}', "not one that this version reads"),
         (b'{"schema_version": true}', "not one that this version reads"),
         (b'{"schema_version": 1, "gpus": "\\ud800"}', "not text"),
@@ -151,7 +151,7 @@ def test_something_else_is_refused(data: bytes, expected: str) -> None:
 
 def test_another_schema_version_says_which_is_supported() -> None:
     error = _refusal(b'{"schema_version": 7}')
-    assert error.needed == "schema_version 1"
+    assert error.needed == "schema_version 1 or 2"
     assert error.found == "7"
     assert error.hint is not None and "upgrade" in error.hint
 
