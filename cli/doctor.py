@@ -34,7 +34,7 @@ def _show_raw() -> None:
     print_json({"schema_version": 1, "files": raw_texts(), "nvml": json.loads(raw_gpus())})
 
 
-def _check_options(model: str | None, *, raw: bool, parity: bool, full: bool) -> None:
+def _check_options(model: str | None, sizes: dict[str, int | None], *, raw: bool, parity: bool, full: bool) -> None:
     """Refuse what would be ignored.
 
     Raises:
@@ -44,8 +44,9 @@ def _check_options(model: str | None, *, raw: bool, parity: bool, full: bool) ->
 
     if parity and raw:
         raise InvalidOption("--parity and --raw are two different reports", hint="leave out one of them")
-    if not parity and (model is not None or full):
-        extra = "--full" if full else "a model"
+    given = [name for name, value in sizes.items() if value is not None]
+    if not parity and (model is not None or full or given):
+        extra = "--full" if full else given[0] if given else "a model"
         raise InvalidOption(f"{extra} is for --parity", found=model, hint="twofold doctor --parity [MODEL]")
 
 
@@ -61,9 +62,11 @@ def doctor(
         bool, typer.Option("--parity", help="Run a model under many settings: text and logits must stay the same.")
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="With --parity: every combination, 20 prompts; hours.")] = False,
+    prompts: Annotated[int | None, typer.Option("--prompts", min=1, help="With --parity: how many prompts.")] = None,
+    tokens: Annotated[int | None, typer.Option("--tokens", min=1, help="With --parity: tokens of an answer.")] = None,
 ) -> None:
     """Check this machine and installation; each problem comes with a remedy. Exit code 1 when something fails."""
-    _check_options(model, raw=raw, parity=parity, full=full)
+    _check_options(model, {"--prompts": prompts, "--tokens": tokens}, raw=raw, parity=parity, full=full)
     if raw:
         _show_raw()
         return
@@ -71,7 +74,8 @@ def doctor(
         from twofold.cli.doctor_parity import check_parity
         from twofold.profiles.settings import get_settings
 
-        check_parity(model or get_settings().default_model, output_format, full=full)
+        chosen = model or get_settings().default_model
+        check_parity(chosen, output_format, full=full, n_prompts=prompts, n_tokens=tokens)
         return
     from twofold.cli.doctor_checks import list_settings, run_checks
     from twofold.cli.doctor_sessions import last_allocations, last_document, last_title

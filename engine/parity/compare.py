@@ -43,6 +43,10 @@ class Compared:
     tokens_per_check: float
 
 
+Expected = dict[tuple[str, int], Answer]
+"""(mode, prompt's index) → what every setting must answer."""
+
+
 def compare(
     plan: Plan,
     variants: Sequence[Variant],
@@ -50,13 +54,17 @@ def compare(
     n_tokens: int,
     load: Load,
     on_share: Share = lambda *_: None,
+    expected: Expected | None = None,
 ) -> Iterator[Compared]:
     """Answer `prompts` greedily and sampled under each variant; the first one is what the others must equal.
+
+    Args:
+        expected: answers of an earlier run, to which those of the first variant are added where they are missing.
 
     Raises:
         EngineFailed: at the first difference, naming where it is. ContextFull: the plan's context is too short.
     """
-    expected: dict[tuple[str, int], Answer] = {}
+    expected = {} if expected is None else expected
     done, total = 0, len(variants) * len(MODES) * len(prompts)
     for variant in variants:
         engine = load(variant.plan(plan))

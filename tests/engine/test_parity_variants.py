@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from twofold.engine.backend import _native
 from twofold.engine.draft import Draft
 from twofold.engine.engine import Engine
 from twofold.engine.parity.compare import compare
+from twofold.engine.parity.record import Record
 from twofold.engine.parity.variants import CHUNKS, SHAPES, THREADS, Variant, all_variants, plain, some_variants
 from twofold.planner.plan import Plan
 from twofold.profiles.errors import EngineFailed
@@ -123,3 +125,54 @@ def test_other_logits_are_found_where_the_text_is_the_same(
     with pytest.raises(EngineFailed, match="the same token, but other logits") as error:
         next(comparing)
     assert (error.value.found or "").startswith("token 1: ")
+
+
+def test_an_interrupted_comparison_goes_on_where_it_stopped(
+    load: Loader, make_plan: Callable[..., Plan], tiers: list[str], tmp_path: Path
+) -> None:
+    plan, texts, variants = make_plan(context_tokens=200), prompts(40, 9), all_variants(tiers)[:7]
+    whole = list(compare(plan, variants, texts, 12, load))
+    path, loaded = tmp_path / "parity.json", []
+
+    def counted(plan: Plan) -> Engine:
+        loaded.append(plan)
+        return load(plan)
+
+    identity = {"build": "a", "tokens": 12}
+    first = Record.open(path, identity)
+    for one in itertools.islice(compare(plan, variants, texts, 12, counted, expected=first.expected), 3):
+        first.add(one)
+    again = Record.open(path, identity)
+    assert again.done == whole[:3] and again.expected == first.expected and len(again.expected) == 4
+    left = [variant for variant in variants if variant not in {one.variant for one in again.done}]
+    for one in compare(plan, left, texts, 12, counted, expected=again.expected):
+        again.add(one)
+    assert again.done == whole and len(loaded) == len(variants)
+    assert Record.open(path, identity).done == whole
+    assert Record.open(path, identity | {"build": "b"}).done == []
+    again.close()
+    assert not path.exists()
+    again.close()
+
+
+def test_a_resumed_comparison_still_finds_a_difference(
+    load: Loader, make_plan: Callable[..., Plan], tiers: list[str], tmp_path: Path
+) -> None:
+    plan, texts, variants = make_plan(context_tokens=200), prompts(40), all_variants(tiers)[:2]
+    record = Record.open(tmp_path / "parity.json", {})
+    record.add(next(compare(plan, variants, texts, 5, load, expected=record.expected)))
+    other = make_plan(context_tokens=200, k_type="q4_0", v_type="q4_0")
+    resumed = Record.open(tmp_path / "parity.json", {})
+    with pytest.raises(EngineFailed, match="a speed knob changed the result"):
+        next(compare(other, variants[1:], texts, 5, load, expected=resumed.expected))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"schema_version": 1}', '{"schema_version": 1, "identity": {}, "done": 3}']
+)
+def test_a_damaged_record_counts_for_nothing(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "parity.json"
+    path.write_text(text)
+    record = Record.open(path, {})
+    assert record.done == [] and record.expected == {}
+    assert Record.open(None, {}).path is None
