@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from twofold.cli.fit_terms import draft_line, show_drafts, show_scopes
 from twofold.cli.output import Sink, err, out
 from twofold.profiles.units import MIB
 
@@ -114,6 +115,9 @@ def _speed(sink: Sink, report: FitReport) -> None:
     sink.line(f"       {speed.decode_tok_s.by}")
     if speed.tokens_per_check.number > 1:
         sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
+    line = draft_line(report)
+    if line is not None:
+        sink.line(line)
 
 
 def _observed(sink: Sink, report: FitReport) -> None:
@@ -301,6 +305,9 @@ def show_explanation(report: FitReport) -> None:
         figure = getattr(speed, name)
         rows.append((name, shown(figure, 3) if figure.is_known else "unknown", figure.by))
     sink.table("terms of speed", ("term", "value", "formula"), rows)
+    if report.drafts is not None:
+        show_drafts(sink, report.drafts)
+    show_scopes(sink, report)
     given = []
     for card in report.machine.cards:
         given += [(f"{card.name}: VRAM free", card.free_mib), (f"{card.name}: bandwidth", card.bandwidth_gb_s)]

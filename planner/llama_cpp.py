@@ -16,7 +16,7 @@ from twofold.planner.llama_run import LlamaRun, run_terms
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.memory import CUDA_CONTEXT_MIB
 from twofold.planner.plan import KvType
-from twofold.planner.rates import GPU_EFFICIENCY, RESIDUAL_EFFICIENCY
+from twofold.planner.rates import GPU_EFFICIENCY
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import LayerSpec, LinearSpec, ModelSpec
 from twofold.profiles.units import MIB
@@ -27,6 +27,8 @@ QUANTS: tuple[Quant, ...] = ("Q8_0", "Q6_K", "Q4_K_M")
 WEIGHTS_SPREAD: dict[Quant, float] = {"Q8_0": 0.015, "Q6_K": 0.03, "Q4_K_M": 0.06}
 # Decode with GGUF kernels reaches a larger share of the bandwidth than a 2-bit kernel does.
 LLAMA_EFFICIENCY = (GPU_EFFICIENCY[0], 0.65, 0.85)
+# Layers that are not on the card, against the host's read bandwidth.
+LLAMA_HOST_EFFICIENCY = (0.6, 0.85, 0.97)
 
 
 def _uses_more_bits(index: int, n_layers: int) -> bool:
@@ -135,7 +137,7 @@ def _speed(card_bytes: float, host_bytes: float, card: CardBudget | None, host: 
     seconds = [0.0, 0.0, 0.0]
     for n_bytes, figure, efficiency, what in (
         (card_bytes, card.bandwidth_gb_s if card else None, LLAMA_EFFICIENCY, "the card's bandwidth"),
-        (host_bytes, host.ram_read_gb_s if host else None, RESIDUAL_EFFICIENCY, "the RAM bandwidth"),
+        (host_bytes, host.ram_read_gb_s if host else None, LLAMA_HOST_EFFICIENCY, "the RAM bandwidth"),
     ):
         if not n_bytes:
             continue

@@ -16,8 +16,9 @@ Triple = tuple[float, float, float]
 # Reported 2-bit GPU kernels read at 35 to 74 % of the card's bandwidth (hashed trellis on a 3090 35 %, ternary on a
 # 3060 64 %, integer trellis on a 4080 74 %).
 GPU_EFFICIENCY: Triple = (0.35, 0.55, 0.74)
-# A packed residual kernel against the machine's read bandwidth: reported at the memory wall up to 16 rows.
-RESIDUAL_EFFICIENCY: Triple = (0.6, 0.85, 0.97)
+# A packed residual kernel against the machine's read bandwidth: reported at the memory wall up to 16 rows (4.29 GB in
+# 108 to 125 ms, 34 to 40 GB/s, on RAM that was measured at 33 to 38). Kernels that are not written for it fall short.
+RESIDUAL_EFFICIENCY: Triple = (0.65, 1.0, 1.05)
 # The whole CPU pass (base, residual, attention, everything between) against the same.
 CPU_PASS_EFFICIENCY: Triple = (0.3, 0.6, 0.9)
 # The link figure is practical already; small transfers fall short of it.
@@ -30,12 +31,12 @@ LAYER_OVERHEAD_S: Triple = (60e-6, 30e-6, 15e-6)
 # bandwidth.
 PREFILL_FLOP_PER_BYTE: Triple = (25.0, 40.0, 60.0)
 # int8 multiply-adds per second and core, by kernel tier: clock × width × a broad efficiency. (A reported fp32 kernel
-# of 16 AVX-512 cores did 42e9 per core.)
+# of 16 AVX-512 cores did 42e9 per core; an int8 dot product does four multiply-adds where that does one.)
 MACS_PER_CORE: dict[str, Triple] = {
     "generic": (0.4e9, 1.2e9, 4e9),
     "avx2": (8e9, 25e9, 55e9),
-    "avx512": (30e9, 90e9, 250e9),
-    "avx512vbmi": (40e9, 110e9, 300e9),
+    "avx512": (30e9, 120e9, 250e9),
+    "avx512vbmi": (40e9, 165e9, 300e9),
 }
 UNKNOWN_MACS: Triple = (MACS_PER_CORE["generic"][0], MACS_PER_CORE["avx2"][1], MACS_PER_CORE["avx512vbmi"][2])
 UNKNOWN_CORES: Triple = (4.0, 8.0, 16.0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from twofold.planner.alternatives import Choice
 from twofold.planner.command import FitCommand
+from twofold.planner.drafts import DraftComparison
 from twofold.planner.evaluate import Evaluation, Verdict
 from twofold.planner.host_needs import HostNeeds
 from twofold.planner.llama_cpp import Alternative
@@ -14,6 +15,7 @@ from twofold.planner.nearest import NearPlan
 from twofold.planner.pareto import Pareto
 from twofold.planner.plan import Plan
 from twofold.planner.quality import QualityClass, plan_class
+from twofold.planner.scopes import Scope
 from twofold.planner.search.study import SearchResult
 from twofold.profiles.figures import Figure, reasoned, unknown
 
@@ -44,7 +46,8 @@ class FitReport:
     """Everything that `fit` found out.
 
     `others` are the machine's other cards, each judged alone. `choices` are all ways to have the model answer, ranked;
-    `alternatives` are llama.cpp's in that order. `is_forced`: the exit code is 0 whatever the verdict.
+    `alternatives` are llama.cpp's in that order. `drafts` compares the ways to draft on the card; `scopes` are bits per
+    weight by codec. `is_forced`: the exit code is 0 whatever the verdict.
     """
 
     model: str
@@ -72,6 +75,8 @@ class FitReport:
     search: SearchResult | None = None
     pareto: Pareto | None = None
     is_forced: bool = False
+    drafts: DraftComparison | None = None
+    scopes: tuple[tuple[str, tuple[Scope, ...]], ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -139,6 +144,8 @@ class FitReport:
             "machine": self.machine.to_json(),
             "facts_source": self.facts_source,
             "unverified": list(self.unverified),
+            "drafts": self.drafts.to_json() if self.drafts else None,
+            "bits_per_weight": {codec: [one.to_json() for one in scopes] for codec, scopes in self.scopes},
             "command": self.command.text,
             "is_forced": self.is_forced,
             "search": _search_json(self.search),

@@ -6,8 +6,17 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twofold.planner.alternatives import Choice, advice, comparison_host, llama_choice, own_choice, ranked
+from twofold.planner.alternatives import (
+    Choice,
+    advice,
+    comparison_host,
+    llama_choice,
+    nominal_words,
+    own_choice,
+    ranked,
+)
 from twofold.planner.command import FitCommand, chat_command
+from twofold.planner.drafts import DraftComparison, compare_drafts
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
@@ -20,6 +29,7 @@ from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.quality import known_kl
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
+from twofold.planner.scopes import bits_per_weight, codecs_for
 from twofold.planner.search.study import SearchResult
 from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
 from twofold.profiles.errors import InvalidOption
@@ -241,4 +251,16 @@ def fit(
         notes=(*_notes(spec, machine, request, evaluation), *(_search_notes(found) if found else ())),
         command=command,
         search=found,
+        drafts=_drafts(spec, evaluation, card, machine.host, request),
+        scopes=tuple((codec, bits_per_weight(spec, codec, knobs.residual_bits)) for codec in codecs_for(spec)),
     )
+
+
+def _drafts(
+    spec: ModelSpec, evaluation: Evaluation, card: CardBudget | None, host: HostBudget | None, request: Request
+) -> DraftComparison | None:
+    """The ways to draft, on the host that is known or a nominal one."""
+    if card is None or evaluation.verdict in ("unknown", "does_not_fit"):
+        return None
+    words = nominal_words(host) if host is None or not host.ram_read_gb_s.is_known else "with the host's RAM as it is"
+    return compare_drafts(spec, evaluation.knobs, card, comparison_host(host), request.margin_mib, words)
