@@ -78,11 +78,11 @@ def fit(
         check_target(html)
     if uses_llama:
         file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
-        machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
+        machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin)
         code = _llama(model, file, run, machine, margin, explain, output)
         raise typer.Exit(0 if force else code)
     request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
-    machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram)
+    machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin)
     if model is None:
         _rank(machine, request, output)
         return

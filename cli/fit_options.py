@@ -109,9 +109,15 @@ def build_trials(text: str | None) -> int:
 
 
 def build_machine(
-    card: str | None, profile: str | None, ram: str | None, ram_gb_s: str | None, cpu: str | None, vram: str | None
+    card: str | None,
+    profile: str | None,
+    ram: str | None,
+    ram_gb_s: str | None,
+    cpu: str | None,
+    vram: str | None,
+    margin: str | None = None,
 ) -> MachineBudget:
-    """Whose machine is planned for: a card's, a profile's, or this one.
+    """Whose machine is planned for: a card's, a profile's, or this one. `margin` is checked against what is free.
 
     Raises:
         InvalidOption: contradictory or impossible options, an unknown card. InvalidProfile: a bad profile.
@@ -119,7 +125,7 @@ def build_machine(
     from dataclasses import replace
 
     from twofold.cli.own import advice_notes
-    from twofold.planner.machine import from_card, from_profile, with_host, with_vram
+    from twofold.planner.machine import from_card, from_profile, refuse_margin, with_host, with_vram
     from twofold.profiles.cards import find_card
     from twofold.profiles.store import find_profile
 
@@ -145,7 +151,11 @@ def build_machine(
         if not machine.cards:
             raise InvalidOption("--vram needs a card", found="no card", hint="name one: --card NAME")
         machine = with_vram(machine, free)
-    return with_host(machine, ram_mib=ram_gib * 1024 if ram_gib else None, ram_gb_s=bandwidth, isa=cpu)
+    machine = with_host(machine, ram_mib=ram_gib * 1024 if ram_gib else None, ram_gb_s=bandwidth, isa=cpu)
+    left_free = number(margin, "--margin", 0, 1 << 20)
+    if left_free is not None:
+        refuse_margin(machine, left_free)
+    return machine
 
 
 def local_machine() -> MachineBudget:

@@ -24,7 +24,7 @@ class DeviceVerdict:
     """One device: what is needed against what is free.
 
     `fits`: the upper estimate leaves the margin. `tight`: the likely one fits. `shortfall_mib` is what is missing for
-    `fits` at the upper estimate (0 where it fits), and unknown where the free memory is.
+    `fits` at the upper estimate (0 where it fits), and unknown where the verdict is.
     """
 
     device: Literal["vram", "ram"]
@@ -37,7 +37,7 @@ class DeviceVerdict:
 
     @property
     def shortfall_mib(self) -> Figure | None:
-        if self.free_mib is None or not self.free_mib.is_known:
+        if self.verdict == "unknown" or self.free_mib is None or not self.free_mib.is_known:
             return None
         free = self.free_mib.number
         upper = max(0.0, self.memory.high / MIB - (free - self.margin_mib))

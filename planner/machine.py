@@ -19,6 +19,7 @@ from twofold.profiles.hardware import Gpu, HardwareProfile
 
 ISA_TIERS = ("generic", "avx2", "avx512", "avx512vbmi")
 MIN_CARD_MIB = 256.0
+STATED_VRAM = "--vram"
 ALL_FREE = (
     "all of the card's memory is taken as free; a desktop takes up to 1,850 MiB of it (--vram MIB states what is free)"
 )
@@ -126,14 +127,19 @@ def host_of(profile: HardwareProfile, *, label: str = "this machine", is_this_ma
     bandwidth = profile.ram.read_gb_s_all_cores
     if not bandwidth.is_known:
         bandwidth = profile.ram.read_gb_s_one_thread
+    free, limit = profile.ram.available_mib, profile.ram.limit_mib
+    if free.is_known and limit.is_number and limit.number < free.number:
+        free = reported(limit.number, "MiB", f"the container's limit: {limit.by}")
     tier, cores = best_tier(profile.cpu.isa_tiers), usable_cores(profile)
     kernels = KernelSource(profile.kernels, is_this_machine, label) if profile.kernels else None
-    return HostBudget(profile.ram.available_mib, bandwidth, tier, cores, kernels=kernels)
+    return HostBudget(free, bandwidth, tier, cores, kernels=kernels)
 
 
 def card_of(gpu: Gpu) -> CardBudget:
-    """A probed card's budget: the driver's memory, the measured link, the published bandwidth."""
-    facts = match_driver(gpu.name, gpu.vram_total_mib.number if gpu.vram_total_mib.is_known else None)
+    """A probed card: the driver's memory, the measured link, the published bandwidth (of a slice its share)."""
+    is_slice = gpu.mig.value == "slice"
+    total = gpu.vram_total_mib.number if gpu.vram_total_mib.is_known and not is_slice else None
+    facts = match_driver(gpu.name.split(" MIG ")[0] if is_slice else gpu.name, total)
     no_facts = f"nothing published is known about {gpu.name!r}"
     link = gpu.pcie.h2d_gb_s
     if not link.is_known and facts is not None:
@@ -143,11 +149,24 @@ def card_of(gpu: Gpu) -> CardBudget:
         name=gpu.name,
         total_mib=gpu.vram_total_mib,
         free_mib=gpu.vram_free_mib,
-        bandwidth_gb_s=facts.bandwidth_gb_s if facts else unknown("GB/s", no_facts),
+        bandwidth_gb_s=_bandwidth(gpu, facts, is_slice) if facts else unknown("GB/s", no_facts),
         link_gb_s=link,
         engine_reason=facts.engine_reason if facts else no_facts,
         unified=unified,
     )
+
+
+def _bandwidth(gpu: Gpu, facts: CardFacts, is_slice: bool) -> Figure:
+    """The card's, or of a MIG slice the share that its memory has: slices are cut along memory channels."""
+    whole = facts.bandwidth_gb_s
+    if not is_slice:
+        return whole
+    if not gpu.vram_total_mib.is_known or not whole.is_known:
+        return unknown("GB/s", f"a slice of {facts.name} has a part of its bandwidth, and its memory is unknown")
+    share = min(1.0, gpu.vram_total_mib.number / facts.vram_mib.number)
+    value = round(whole.number * share, 1)
+    by = f"{whole.number:g} GB/s of {facts.name} × the slice's share of its memory"
+    return reasoned(value, "GB/s", by, low=round(0.8 * value, 1), high=round(1.1 * value, 1))
 
 
 def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool) -> MachineBudget:
@@ -159,6 +178,9 @@ def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool)
         notes.append("the profile is incomplete: some parts were skipped or failed")
     if len(profile.gpus) > 1:
         notes.append(f"{len(profile.gpus)} cards: each is judged alone, their memory is never added up")
+    for gpu in profile.gpus:
+        if gpu.unified_memory.value is True:
+            notes.append(f"{gpu.name} shares its memory with the CPU: one pool, counted once, as RAM")
     cards = tuple(card_of(gpu) for gpu in profile.gpus)
     return MachineBudget(
         label,
@@ -176,7 +198,8 @@ def from_card(facts: CardFacts, *, vram_mib: float | None = None) -> MachineBudg
     free = facts.vram_mib
     notes: tuple[str, ...] = (ALL_FREE,)
     if vram_mib is not None:
-        free, notes = reported(vram_mib, "MiB", "--vram"), ()
+        refuse_more_than(facts.name, facts.vram_mib, vram_mib)
+        free, notes = reported(vram_mib, "MiB", STATED_VRAM), ()
     card = CardBudget(facts.name, facts.vram_mib, free, facts.bandwidth_gb_s, facts.pcie_gb_s, facts.engine_reason)
     return MachineBudget(facts.name, "a card", (card,), None, notes)
 
@@ -213,9 +236,50 @@ def with_host(
 
 
 def with_vram(machine: MachineBudget, vram_mib: float) -> MachineBudget:
-    """`machine` with the free memory of every card as stated."""
-    free = reported(vram_mib, "MiB", "--vram")
+    """`machine` with the free memory of every card as stated.
+
+    Raises:
+        InvalidOption: more than a card has.
+    """
+    for card in machine.cards:
+        refuse_more_than(card.name, card.total_mib, vram_mib)
+    free = reported(vram_mib, "MiB", STATED_VRAM)
     return replace(machine, cards=tuple(replace(card, free_mib=free) for card in machine.cards))
+
+
+def refuse_more_than(name: str, total_mib: Figure, vram_mib: float) -> None:
+    """Refuse free memory that the card does not have.
+
+    Raises:
+        InvalidOption: it does not; a board with other memory than its name says is planned for by its profile.
+    """
+    if total_mib.is_known and vram_mib > total_mib.number:
+        raise InvalidOption(
+            f"--vram states more free memory than {name} has",
+            found=f"{vram_mib:,.0f} MiB",
+            needed=f"at most {total_mib.number:,.0f} MiB ({total_mib.by})",
+            hint=f"--vram {total_mib.number:.0f}; for a board with other memory, --profile of its machine",
+        )
+
+
+def refuse_margin(machine: MachineBudget, margin_mib: float) -> None:
+    """Refuse a margin that no device could leave.
+
+    Raises:
+        InvalidOption: every card, or the RAM that was stated, is smaller than it.
+    """
+    free = [(card.name, card.free_mib) for card in machine.cards if not card.unified]
+    if not free and machine.host is not None:
+        free = [("RAM", machine.host.available_mib)]
+    known = [(name, figure.number) for name, figure in free if figure.is_known]
+    if known and len(known) == len(free) and all(number <= margin_mib for _, number in known):
+        name, most = max(known, key=lambda one: one[1])
+        raise InvalidOption(
+            "--margin leaves nothing to plan with",
+            found=f"{margin_mib:,.0f} MiB to leave free",
+            needed=f"less than the {most:,.0f} MiB that are free ({name})",
+            hint="--margin 512",
+        )
 
 
 def card_problem(card: CardBudget) -> str | None:
@@ -224,6 +288,6 @@ def card_problem(card: CardBudget) -> str | None:
         return f"{card.name} shares its memory with the CPU: one pool, which this version does not plan for"
     if not card.free_mib.is_known:
         return f"the free memory of {card.name} is unknown: {card.free_mib.by}"
-    if card.free_mib.number < MIN_CARD_MIB:
+    if card.free_mib.number < MIN_CARD_MIB and card.free_mib.by != STATED_VRAM:
         return f"{card.name} reports {card.free_mib.number:g} MiB free: no usable memory figure"
     return None

@@ -128,7 +128,8 @@ def uses_card(machine: MachineBudget, request: Request) -> bool:
     """Whether the plan may be for a card. Without a preference: where there is one that twofold's kernels are for."""
     if request.device != "auto":
         return request.device == "cuda"
-    return machine.origin == "a card" or any(card.engine_reason is None for card in machine.cards)
+    own = [card for card in machine.cards if not card.unified]
+    return machine.origin == "a card" or any(card.engine_reason is None for card in own)
 
 
 def propose_evaluations(
@@ -154,10 +155,9 @@ def propose_evaluations(
         on_cpu = _on_cpu(spec, machine, request)
         if on_cpu.verdict in ("fits", "tight"):
             return [(None, on_cpu)]
-    return [
-        (card, _best_over_kv(best_on_card(spec, machine, card, request, kind) for kind in kinds))
-        for card in machine.cards
-    ]
+    # A device that shares the CPU's memory is judged only where nothing else is: its pool is never added to a card's.
+    cards = [card for card in machine.cards if not card.unified] or machine.cards
+    return [(card, _best_over_kv(best_on_card(spec, machine, card, request, kind) for kind in kinds)) for card in cards]
 
 
 def choose(evaluations: list[tuple[CardBudget | None, Evaluation]]) -> tuple[CardBudget | None, Evaluation]:
