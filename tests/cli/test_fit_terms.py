@@ -9,7 +9,7 @@ import pytest
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
 
-GEMMA = ("google/gemma-4-31B-it", "--card", "RTX 5090", "--ctx", "36K", "--kv", "f16", "--trials", "0")
+GEMMA = ("google/gemma-4-31B-it", "--card", "RTX 5090", "--ctx", "35K", "--kv", "f16", "--trials", "0")
 HOST = ("--ram", "192", "--ram-gb-s", "36", "--cpu", "avx512vbmi")
 
 
