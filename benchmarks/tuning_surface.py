@@ -85,8 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for family in FAMILIES
         for seed in range(given.first, given.first + given.seeds)
     ]
-    with ProcessPoolExecutor(given.workers) as pool:
-        cases = list(pool.map(run_case, *zip(*wanted, strict=True), chunksize=8))
+    columns = zip(*wanted, strict=True)
+    if given.workers == 1:
+        cases = list(map(run_case, *columns))
+    else:
+        with ProcessPoolExecutor(given.workers) as pool:
+            cases = list(pool.map(run_case, *columns, chunksize=8))
     if given.format == "json":
         print(json.dumps([asdict(case) for case in cases]))
     else:

@@ -47,6 +47,8 @@ _PASSES = 40
 """A prefill pass that takes more than this part of the budget is not tried."""
 _WIDTH_PAYS = 0.03
 _BUSY = 0.1
+_MOST_JOURNAL = 16 << 20
+"""Bytes; a longer journal is put aside, as reading it would take longer than what it tells is worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,10 @@ class TuneJob:
 
         if self.request.storage is not None:
             return storage_from_url(self.request.storage)
-        return journal(state_dir() / "studies" / f"{rank_key(self.checkpoint)}.journal")
+        path = state_dir() / "studies" / f"{rank_key(self.checkpoint)}.journal"
+        if path.is_file() and path.stat().st_size > _MOST_JOURNAL:
+            path.replace(path.with_suffix(".old"))
+        return journal(path)
 
     def _decode(self, first: Point, leader: Point) -> None:
         """Count tokens per check on real text where the finalists' trees differ."""
@@ -251,7 +256,8 @@ class TuneJob:
         from twofold.cli.output import err
 
         where = "the storage" if self.request.storage is not None else "the state folder"
-        err().line(f"stopped: {n_tried} trials are kept in {where}; the same command goes on from them")
+        kept = f"{n_tried} trials are kept in {where}; the same command goes on from them"
+        err().line(f"stopped: {kept if n_tried else 'nothing was tried yet'}")
 
 
 def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:

@@ -11,7 +11,9 @@ from twofold.planner.search.space import Point
 from twofold.planner.tuning.meter import Meter, centre, spread
 
 MIN_ROUNDS = 6
-MAX_ROUNDS = 80
+SURE_ROUNDS = 12
+"""Before these no error is small enough to stop at."""
+MAX_ROUNDS = 100
 TARGET_ERROR = 0.004
 LEAST_GAIN = 0.01
 """A winner has to be this much faster, whatever the noise: less is not worth another plan."""
@@ -65,7 +67,8 @@ def standard_error(logs: list[float]) -> float:
     robust = spread(shifted) * statistics.median(shifted)
     plain = statistics.stdev(logs)
     # The middle half says nothing of a rare slow round, all of them too much: the trimmed mean stands between.
-    return max(robust, min(plain, 2 * robust)) / math.sqrt(len(logs)) * 1.06
+    # A spread from a few rounds is uncertain itself, and those that happen to lie together must not decide.
+    return max(robust, min(plain, 2 * robust)) / math.sqrt(len(logs)) * (1.06 + 4 / len(logs))
 
 
 def duel(
@@ -93,6 +96,6 @@ def duel(
             times[point].append(seconds)
         found = Duel(tuple(times[baseline]), tuple(times[winner]))
         on_round(found.rounds, max_rounds)
-        if found.rounds >= MIN_ROUNDS and (found.error <= TARGET_ERROR or is_over()):
+        if found.rounds >= MIN_ROUNDS and (is_over() or (found.rounds >= SURE_ROUNDS and found.error <= TARGET_ERROR)):
             break
     return found
