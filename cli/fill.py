@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twofold.profiles.errors import TwofoldError
 from twofold.profiles.text import one_line
 from twofold.profiles.units import MIB
 
@@ -166,7 +167,7 @@ def child() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     try:
         _fill(Path(sys.argv[1]), Plan.from_json(sys.stdin.read()))
-    except (MemoryError, OSError, RuntimeError) as error:
+    except (MemoryError, OSError, RuntimeError, TwofoldError) as error:
         _say(failed=f"{type(error).__name__}: {error}")
 
 

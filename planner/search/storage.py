@@ -144,6 +144,7 @@ def storage_failures(where: str) -> Iterator[None]:
 
     Raises:
         TwofoldError: it stopped answering, or what it holds cannot be read.
+        OSError, KeyboardInterrupt: as they came.
     """
     try:
         yield
@@ -151,7 +152,7 @@ def storage_failures(where: str) -> Iterator[None]:
         raise
     except Exception as raised:
         error = _cause(raised)
-        if isinstance(error, TwofoldError | OSError):
+        if isinstance(error, TwofoldError | OSError | KeyboardInterrupt):
             raise error from None
         if not _is_storage(error):
             raise

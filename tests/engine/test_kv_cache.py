@@ -285,3 +285,33 @@ def test_a_quantised_vector_of_12_takes_one_block(spec: ModelSpec) -> None:
     kv_write(vectors(1, 1), state.v, 0, "q8_0")
     codes, _ = decode(state.v[:1], "q8_0")
     assert (codes[..., 12:] == 0).all()
+
+
+def test_rows_are_repeated_over_the_slots_for_timing(sliding: ModelSpec) -> None:
+    cache = KvCache(sliding, 90, largest_pass=8)
+    write(cache, 0, 5)
+    cache.commit(range(5))
+    cache.repeat(72)
+    assert cache.length == 72
+    assert committed(cache, 1) == [float(i % 5) for i in range(72)]
+    windowed = cache.layers[0]
+    assert windowed.first_position == 72 - (WINDOW - 1) and windowed.has_room(72, 8)
+    assert all(float(row[0, 0]) in range(5) for row in windowed.k[: WINDOW - 1])
+    cache.make_room(8)
+    assert cache.length == 72
+    cache.roll_back(0)
+    assert windowed.first_position == 0
+
+
+def test_what_cannot_be_repeated(sliding: ModelSpec) -> None:
+    cache = KvCache(sliding, 40, largest_pass=8)
+    with pytest.raises(ValueError, match="cannot repeat"):
+        cache.repeat(8)
+    write(cache, 0, 4)
+    cache.commit(range(4))
+    for until in (3, 41):
+        with pytest.raises(ValueError, match="cannot repeat"):
+            cache.repeat(until)
+    cache.repeat(40)
+    with pytest.raises(ValueError, match="cannot repeat"):
+        cache.repeat(40)  # its window has moved

@@ -97,15 +97,11 @@ def test_an_interruption_keeps_what_was_tried_and_the_next_run_uses_it(tmp_path:
         tuner.run()
     assert tuner.n_tried > 1
     again = Surface("two kinds of cores", 4)
-    found = Tuner(
-        again.space, again, again.baseline, n_trials=3, seed=1, storage=journal(path), study_name="t"
-    ).run()
+    found = Tuner(again.space, again, again.baseline, n_trials=3, seed=1, storage=journal(path), study_name="t").run()
     assert found.search.n_others > 0
 
 
 def test_finalists_are_named_before_they_are_compared() -> None:
     surface, seen = Surface("memory wall", 2), []
-    found = Tuner(
-        surface.space, surface, surface.baseline, on_finalists=lambda one, two: seen.append((one, two))
-    ).run()
+    found = Tuner(surface.space, surface, surface.baseline, on_finalists=lambda one, two: seen.append((one, two))).run()
     assert seen == [(found.baseline, found.candidate)]
