@@ -66,7 +66,7 @@ def run_parity(launched: Launched, n_prompts: int, n_tokens: int, *, full: bool)
 
     Raises:
         EngineFailed: at the first difference; the settings before it were equal.
-        KeyboardInterrupt: after saying what is done.
+        KeyboardInterrupt, SystemExit: stopped, after saying what is done.
     """
     from twofold.engine.engine import Engine
     from twofold.engine.parity.compare import compare
@@ -98,7 +98,7 @@ def run_parity(launched: Launched, n_prompts: int, n_tokens: int, *, full: bool)
                 record.add(one)
                 if not err().stream.isatty():  # where there is no bar
                     err().line(f"{len(record.done)} of {len(variants)} settings equal: {one.variant}{pace.after(one)}")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # SIGTERM and SIGHUP end in the second one
         err().line(f"{len(record.done)} of {len(variants)} settings are done; the same command goes on from there")
         raise
     record.close()
