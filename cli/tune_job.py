@@ -122,13 +122,15 @@ class TuneJob:
             self.bench.close()
         plan = target.plan(result.point).model_copy(update={"tuned": True})
         notes += self._notes(result)
-        return TuneReport(plan, target.default, target, result, self._tokens_by(), tuple(notes))
+        points = (result.baseline, result.candidate)
+        return TuneReport(plan, target.default, target, result, self._tokens_by(*points), tuple(notes))
 
     def unmeasured(self) -> TuneReport:
         """The plan that a session would start with now, tuned or not."""
         known = tuned_plan(rank_key(self.checkpoint), self.target.default, self.options)
         plan = known or self.target.default
-        return TuneReport(plan, self.target.default, self.target, None, self._tokens_by(), ("nothing was measured",))
+        by = self._tokens_by(self.target.baseline)
+        return TuneReport(plan, self.target.default, self.target, None, by, ("nothing was measured",))
 
     def verify(self, report: TuneReport, tell: Tell) -> TuneReport:
         """Fill the plan's context in a process of its own; a plan that was filled is marked so."""
@@ -226,10 +228,12 @@ class TuneJob:
         for tree, tokens in zip(trees, counted or (), strict=counted is not None):
             self.target.decoded[tree.nodes, tree.depth] = tokens
 
-    def _tokens_by(self) -> str:
+    def _tokens_by(self, *points: Point) -> str:
+        """Who says how many tokens a check gives."""
         if self.target.decoded:
             return "greedy answers to the shipped prompts, with both trees"
-        return self.target.statistics.by if self.target.default.draft_nodes else "no draft: one token per check"
+        has_draft = any(point.draft_nodes for point in points)
+        return self.target.statistics.by if has_draft else "no draft: one token per check"
 
     def _notes(self, result: TuneResult) -> list[str]:
         target, point = self.target, result.point

@@ -195,3 +195,13 @@ def test_an_interruption_keeps_the_trials_and_exits_130(tiny_checkpoint: Path) -
     assert "trials are kept in the state folder" in complaint and "Traceback" not in complaint
     assert out == ""
     assert not tuned_dir().exists()
+
+
+def test_a_state_folder_that_cannot_be_used_is_named(
+    tune: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    state_dir().mkdir(parents=True, exist_ok=True)
+    (state_dir() / "studies").write_text("in the way")
+    assert tune(*QUICK) == 1
+    shown = capsys.readouterr().err
+    assert "studies" in shown and "hint: set TWOFOLD_HOME" in shown and "Traceback" not in shown
