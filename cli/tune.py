@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from twofold.cli.format_option import FormatOption
-from twofold.cli.model_options import CheckpointOptions, CtxOption
+from twofold.cli.model_options import CheckpointOptions, CtxOption, ModelOptions
 from twofold.cli.option_groups import grouped
 
 DEFAULT_BUDGET = 300
@@ -47,19 +47,8 @@ def tune(
 
     The plan is never slower than what chat starts untuned: a winner has to beat that in a paired comparison.
     """
-    from twofold.cli.launch_options import LaunchOptions, parse_context
-
-    options = LaunchOptions(
-        model=model,
-        ctx=parse_context(ctx),
-        residual_bits=opening.residual_bits,
-        kv=opening.kv,
-        kv_k=opening.kv_k,
-        kv_v=opening.kv_v,
-        threads=opening.threads,
-        assume_yes=opening.yes,
-        calibration=opening.calibration,
-    )
+    given = {name: getattr(opening, name) for name in CheckpointOptions.__dataclass_fields__}
+    options = ModelOptions(**given, ctx=ctx).of(model)
 
     from twofold.cli.tune_job import TuneRequest, open_job
 
@@ -68,9 +57,13 @@ def tune(
         report = job.run(tell) if trials != 0 else job.unmeasured()
         if verify:
             report = job.verify(report, tell)
-    path = job.keep(report)
     from twofold.cli.tune_view import show
 
+    try:
+        path = job.keep(report)
+    except OSError:
+        show(report, None, output)  # minutes of measuring are not lost with a disk that is full
+        raise
     show(report, path, output)
     if report.verification is not None and not report.verification.is_filled:
         raise typer.Exit(1)

@@ -95,7 +95,7 @@ class CpuTurn:
             return self.default
         if point not in self._plans:
             knobs = self.knobs(point)
-            ram = needs(self.spec, knobs, None, None, 0.0).ram
+            ram = needs(self.spec, knobs, None, self.host, 0.0).ram
             self._plans[point] = knobs.to_plan(self.default.model, ram.total / MIB, 0.0)
         return self._plans[point]
 
@@ -132,7 +132,7 @@ class CpuTurn:
 
     def need_mib(self, plan: Plan) -> float:
         """The upper estimate of a plan's memory."""
-        return needs(self.spec, _knobs_of(plan), None, None, 0.0).ram.high / MIB
+        return needs(self.spec, _knobs_of(plan), None, self.host, 0.0).ram.high / MIB
 
     def _room(self) -> float:
         own = self.need_mib(self.default)

@@ -16,7 +16,9 @@ from twofold.cli.app import build_app
 
 ROOT = Path(twofold.cli.__file__).resolve().parents[1]
 ROOMS = ("cli", "engine", "kernels", "planner", "probes", "profiles")
-_FOREIGN = re.compile(r"\b(X -m pip|pip|hf|docker|iconv|llama-gguf-split|nvidia-smi|llama-server|chmod|mkdir|taskset)\b.*")
+_FOREIGN = re.compile(
+    r"\b(X -m pip|pip|hf|docker|iconv|llama-gguf-split|nvidia-smi|llama-server|chmod|mkdir|taskset)\b.*"
+)
 _COMMAND = re.compile(r"\btwofold ((?:-{0,2}[a-z][a-z_-]*)(?: [a-z][a-z-]*)?)")
 _OPTION = re.compile(r"(?<![\w}-])(--?[a-z][a-z-]*)")
 
