@@ -131,7 +131,7 @@ def _llama(
 
 def _rank(machine: MachineBudget, request: Request, output: str) -> None:
     """The shipped models on the machine, best answer first."""
-    from twofold.cli.fit_view import show_ranking
+    from twofold.cli.fit_ways import show_ranking
     from twofold.cli.output import print_json
     from twofold.planner.rank import rank_models, ranking_json
     from twofold.profiles.readers.shipped import shipped_specs
@@ -146,7 +146,7 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
 def _one(model: str, asked: Asked, explain: bool, pareto: bool, html: Path | None, output: str) -> int:
     """One model; returns the exit code."""
     from twofold.cli.fit_report import build_report
-    from twofold.cli.fit_view import show_explanation, show_pareto, show_report
+    from twofold.cli.fit_view import show_report
     from twofold.cli.html.write import write_report
     from twofold.cli.output import print_json
     from twofold.profiles.errors import UnsupportedModel
@@ -154,20 +154,16 @@ def _one(model: str, asked: Asked, explain: bool, pareto: bool, html: Path | Non
 
     ref = resolve(model)
     try:
-        report, spec = build_report(ref, asked)
+        report = build_report(ref, asked)
     except UnsupportedModel as error:
         code = _cannot_estimate(model, error, output)
         return 0 if asked.is_forced else code
     if html is not None:
-        write_report(html, report, spec, asked.command)
+        write_report(html, report, asked.command)
     if output == "json":
         print_json(report.to_json())
         return report.exit_code
-    show_report(report)
-    if pareto and report.pareto is not None:
-        show_pareto(report.pareto)
-    if explain:
-        show_explanation(report)
+    show_report(report, explain=explain, pareto=pareto)
     return report.exit_code
 
 

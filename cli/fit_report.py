@@ -70,8 +70,8 @@ def refuse_pictures(pareto: bool, html: Path | None, uses_llama: bool) -> None:
     raise InvalidOption(f"{name} needs a model", found="no MODEL", hint=f"twofold fit Qwen/Qwen3-8B {name}")
 
 
-def build_report(ref: ModelRef, asked: Asked) -> tuple[FitReport, ModelSpec]:
-    """The answer, and the model that it is about.
+def build_report(ref: ModelRef, asked: Asked) -> FitReport:
+    """The answer; with the front and the curves of its pictures where they are asked for.
 
     Raises:
         TwofoldError: the model cannot be read, or the options contradict each other.
@@ -106,19 +106,26 @@ def build_report(ref: ModelRef, asked: Asked) -> tuple[FitReport, ModelSpec]:
         storage_url=asked.storage,
     )
     report = replace(_with_engine(report), is_forced=asked.is_forced)
-    return (_with_pareto(report, spec, asked, request) if asked.with_pareto else report), spec
+    return _with_pictures(report, spec, asked, request) if asked.with_pareto else report
 
 
-def _with_pareto(report: FitReport, spec: ModelSpec, asked: Asked, request: Request) -> FitReport:
-    """Down to the user's floor; to the lowest class where none was stated, marked as below the default one."""
+def _with_pictures(report: FitReport, spec: ModelSpec, asked: Asked, request: Request) -> FitReport:
+    """The front is down to the user's floor; where none was stated, what is below the default one is marked."""
+    from twofold.planner.acceptance import DEFAULT_STATISTICS
+    from twofold.planner.curves import speed_curves
     from twofold.planner.pareto import pareto_front
     from twofold.planner.request import QualityFloor
     from twofold.profiles.settings import get_settings
 
     stated = asked.is_floor_given or get_settings().min_quality is not None
     floor = request.quality if stated else QualityFloor.parse("q4")
-    knobs = report.evaluation.knobs
-    return replace(report, pareto=pareto_front(spec, asked.machine, report.card, request, knobs, floor))
+    knobs, machine = report.evaluation.knobs, asked.machine
+    statistics = request.statistics or DEFAULT_STATISTICS
+    return replace(
+        report,
+        pareto=pareto_front(spec, machine, report.card, request, knobs, floor),
+        curves=speed_curves(spec, knobs, report.card, machine.host, statistics),
+    )
 
 
 def _download(ref: ModelRef, spec: ModelSpec) -> Figure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from twofold.cli.fit_terms import draft_line, show_drafts, show_scopes
@@ -10,14 +9,10 @@ from twofold.cli.output import Sink, err, out
 from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
-    from twofold.planner.alternatives import Choice
     from twofold.planner.evaluate import DeviceVerdict
     from twofold.planner.llama_cpp import Alternative
     from twofold.planner.llama_fit import LlamaFit
-    from twofold.planner.machine import MachineBudget
     from twofold.planner.memory import DeviceMemory
-    from twofold.planner.pareto import Pareto
-    from twofold.planner.rank import RankedModel
     from twofold.planner.report import FitReport
     from twofold.profiles.figures import Figure
 
@@ -49,6 +44,23 @@ def short(figure: Figure, digits: int = 1) -> str:
 def _bar(share: float) -> str:
     filled = max(0, min(BAR, round(share * BAR)))
     return "█" * filled + "░" * (BAR - filled)
+
+
+def number(value: float) -> str:
+    """Three significant digits, whole numbers with separators: what a range of tens of percents is worth."""
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if size >= 1 else f"{value:.2f}" if size >= 0.1 else f"{value:.2g}"
+
+
+def brief(figure: Figure) -> str:
+    """`low–high` in a few digits, for tables of speeds."""
+    if not figure.is_known:
+        return "unknown"
+    if figure.low is not None and figure.high is not None and figure.low != figure.high:
+        return f"{number(figure.low)}–{number(figure.high)}"
+    return number(figure.number)
 
 
 def _headline(report: FitReport) -> str:
@@ -103,21 +115,21 @@ def _plan(sink: Sink, report: FitReport) -> None:
         words.append(f"{plan.threads} threads, {plan.cpu_isa}")
         if plan.draft_nodes:
             words.append(f"draft tree of {plan.draft_nodes}, {plan.draft_depth} deep")
-    sink.line(f"plan:  {', '.join(words)}")
+    sink.prose(f"plan:  {', '.join(words)}")
 
 
 def _speed(sink: Sink, report: FitReport) -> None:
     speed = report.evaluation.speed
     if not speed.decode_tok_s.is_known:
-        sink.line(f"speed: {shown(speed.decode_tok_s)}")
+        sink.prose(f"speed: {shown(speed.decode_tok_s)}")
         return
-    sink.line(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
-    sink.line(f"       {speed.decode_tok_s.by}")
+    sink.prose(f"speed: {shown(speed.decode_tok_s)} fresh, {shown(speed.decode_full_tok_s)} with a full context")
+    sink.prose(f"       {speed.decode_tok_s.by}")
     if speed.tokens_per_check.number > 1:
-        sink.line(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
+        sink.prose(f"       {shown(speed.tokens_per_check, 2)} per check of {shown(speed.check_ms)}")
     line = draft_line(report)
     if line is not None:
-        sink.line(line)
+        sink.prose(line)
 
 
 def _observed(sink: Sink, report: FitReport) -> None:
@@ -129,10 +141,10 @@ def _observed(sink: Sink, report: FitReport) -> None:
             parts.append(f"first token after {shown(seen.first_token_s, 2)}")
         if seen.peak_mib is not None:
             parts.append(f"peak {shown(seen.peak_mib, 0)}")
-        sink.line(f"seen:  {', '.join(parts)}")
-        sink.line(f"       {seen.note}; {seen.decode_tok_s.by}")
+        sink.prose(f"seen:  {', '.join(parts)}")
+        sink.prose(f"       {seen.note}; {seen.decode_tok_s.by}")
     if process is not None and process.n:
-        sink.line(f"       memory of the process: measured, {process.by}")
+        sink.prose(f"       memory of the process: measured, {process.by}")
 
 
 def _first_token(sink: Sink, report: FitReport) -> None:
@@ -140,41 +152,38 @@ def _first_token(sink: Sink, report: FitReport) -> None:
     if speed.ttft_1k_s.is_known:
         sink.line(f"first token: after a prompt of 1K: {shown(speed.ttft_1k_s)}")
     if speed.ttft_8k_s.is_known:
-        sink.line(f"             after a prompt of 8K: {shown(speed.ttft_8k_s)}")
+        sink.prose(f"             after a prompt of 8K: {shown(speed.ttft_8k_s)}")
 
 
 def _host(sink: Sink, report: FitReport) -> None:
     needs = report.host_needs
     if needs is None:
         return
-    sink.line(f"the host must have: {shown(needs.ram_mib, 0)} of free RAM; instruction set: {needs.isa}")
+    sink.prose(f"the host must have: {shown(needs.ram_mib, 0)} of free RAM; instruction set: {needs.isa}")
     for target, figure in needs.ram_gb_s:
-        sink.line(f"  for {target:g} tok/s: RAM that reads {shown(figure)}" if figure.is_known else f"  {figure.by}")
+        sink.prose(f"  for {target:g} tok/s: RAM that reads {shown(figure)}" if figure.is_known else f"  {figure.by}")
     for gb_s, figure in needs.tok_s_at:
-        sink.line(f"  with {gb_s:g} GB/s: {shown(figure)}")
+        sink.prose(f"  with {gb_s:g} GB/s: {shown(figure)}")
 
 
 def _others(sink: Sink, report: FitReport) -> None:
     for near in report.nearest:
         needed = near.evaluation.vram_mib or near.evaluation.ram_mib
         below = f", quality {near.quality}: below the floor" if near.quality else ""
-        sink.line(f"fits instead: {near.change}{below} ({needed:,.0f} MiB)")
+        sink.prose(f"fits instead: {near.change}{below} ({needed:,.0f} MiB)")
         sink.line(f"  {report.command.changed(near.options).text}")
     if report.verdict in ("tight", "does_not_fit"):
-        sink.line(f"missing: {shown(report.shortfall_mib, 0)}")
+        sink.prose(f"missing: {shown(report.shortfall_mib, 0)}")
         if not report.nearest:
-            sink.line("no plan of this model fits, at any context and quality: take a smaller model (twofold fit)")
+            sink.prose("no plan of this model fits, at any context and quality: take a smaller model (twofold fit)")
     sink.line(f"largest context that fits: {shown(report.largest_context, 0)}")
     for name, other in report.others:
         sink.line(f"{name}, alone: {WORDS[other.verdict]}")
-    sink.line(f"download: {shown(report.download_mib, 0)}; disk: {shown(report.disk_mib, 0)}")
+    sink.prose(f"download: {shown(report.download_mib, 0)}; disk: {shown(report.disk_mib, 0)}")
     if report.as_is is not None:
-        sink.line("a GGUF file has two answers. As it is, with llama.cpp: " + _as_is(report.as_is))
+        sink.prose("a GGUF file has two answers. As it is, with llama.cpp: " + _as_is(report.as_is))
         sink.line(f"  {report.as_is.command}")
-        sink.line("Requantised by twofold: all of the above")
-    _choices(sink, report)
-    if report.advice is not None:
-        sink.line(f"advice: {report.advice}", style="bold")
+        sink.prose(f"Requantised by twofold: {WORDS[report.verdict].lower()}, as said above")
 
 
 def _as_is(one: Alternative) -> str:
@@ -184,85 +193,19 @@ def _as_is(one: Alternative) -> str:
     return f"{word}, {short(mib, 0)} MiB, {one.note}, {short(one.tok_s)} tok/s"
 
 
-def _choices(sink: Sink, report: FitReport) -> None:
-    """twofold's plan among llama.cpp's files, the best way first, then the commands to paste."""
-    from twofold.planner.alternatives import nominal_words
-
-    choices = report.choices
-    has_kl = any(choice.kl.is_known for choice in choices)
-    is_nominal = any(choice.compared.is_known and not choice.tok_s.is_known for choice in choices)
-    rows = []
-    for rank, choice in enumerate(choices, 1):
-        mib = choice.vram_mib or choice.ram_mib
-        speed = short(choice.tok_s) if choice.tok_s.is_known else short(choice.compared) + "*" * is_nominal
-        row = [str(rank), name_of(choice), choice.quality or "its own", speed, short(mib, 0), short_place(choice)]
-        if has_kl:
-            row.insert(3, f"{choice.kl.number:g}" if choice.kl.is_known else "")
-        rows.append(row)
-    columns = ["", "way", "quality", *["KL"] * has_kl, "tok/s", "MiB", "where"]
-    sink.table("what would serve, best first: what fits, then the quality floor, then speed", columns, rows)
-    if is_nominal:
-        sink.line(f"* {nominal_words(report.machine.host)}")
-    for rank, choice in enumerate(choices, 1):
-        if choice.beaten_by is not None:
-            sink.line(f"{rank}: {choice.beaten_by} is as good and faster, or better and no slower")
-    sink.line("commands (names of repositories follow a convention and were not looked up):")
-    for rank, choice in enumerate(choices, 1):
-        command = choice.command if choice.runnable else "not with this version"
-        sink.line(f"{rank}: {command}")
-
-
-def name_of(choice: Choice) -> str:
-    return "twofold" if choice.engine == "twofold" else f"llama.cpp {choice.what}"
-
-
-def short_place(choice: Choice) -> str:
-    """Where it would run, in a few words; what the free memory does not hold is said."""
-    where = choice.place.removesuffix(", the rest from RAM").removesuffix(", the rest in RAM")
-    where = where.removesuffix(": more than the free RAM").removeprefix("base and ")
-    return where + ("; does not fit" if choice.serves is False else "")
-
-
-def show_pareto(pareto: Pareto) -> None:
-    """Speed against quality and context: a row for each quality, a column for each context."""
-    sink, notes = out(), err()
-    if not pareto.points:
-        sink.line(f"no front: {pareto.note or 'no plan fits'}")
-        return
-    contexts = sorted({point.evaluation.knobs.context_tokens for point in pareto.points})
-    rows: dict[tuple[int, str, str], dict[int, str]] = {}
-    for point in pareto.points:
-        knobs = point.evaluation.knobs
-        key = (knobs.residual_bits, knobs.k_type, point.quality + (" *" if point.is_below_floor else ""))
-        rows.setdefault(key, {})[knobs.context_tokens] = short(point.tok_s)
-    table = [
-        (str(bits), kind, quality, *(cells.get(tokens, "") for tokens in contexts))
-        for (bits, kind, quality), cells in rows.items()
-    ]
-    columns = ("bits", "KV", "quality", *(_tokens(tokens) for tokens in contexts))
-    sink.table("tok/s with a full context, of plans that no other beats", columns, table)
-    if any(point.is_below_floor for point in pareto.points):
-        sink.line("* below the quality floor (--min-quality)")
-    notes.line(f"note: {pareto.n_tried} plans looked at, {pareto.n_fitting} fit; ranges are reasoned")
-    if pareto.note is not None:
-        notes.line(f"note: {pareto.note}")
-
-
-def _tokens(n: int) -> str:
-    return f"{n // 1024}K" if n % 1024 == 0 else str(n)
-
-
-def show_report(report: FitReport) -> None:
+def show_report(report: FitReport, *, explain: bool = False, pareto: bool = False) -> None:
     """The whole answer on stdout, notes and hint on stderr."""
+    from twofold.cli.fit_ways import show_choices, show_pareto
+
     sink, notes = out(), err()
-    sink.line(_headline(report), style=STYLES[report.verdict])
+    sink.prose(_headline(report), style=STYLES[report.verdict])
     for device in report.evaluation.devices:
-        sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
+        sink.prose(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     if report.runnable:
         where = "on the CPU" if report.verdict != "does_not_fit" else "on a machine where it fits"
         sink.line(f"can this version run it: yes, {where}")
     else:
-        sink.line(f"can this version run it: no: {report.runnable_reason}")
+        sink.prose(f"can this version run it: no: {report.runnable_reason}")
     _plan(sink, report)
     _memory(sink, report)
     _speed(sink, report)
@@ -270,8 +213,18 @@ def show_report(report: FitReport) -> None:
     _first_token(sink, report)
     _host(sink, report)
     _others(sink, report)
+    show_choices(sink, report)
+    if report.advice is not None:
+        words, colon, command = report.advice.partition(": llama-server ")
+        sink.prose(f"advice: {words}{colon and ':'}", style="bold")
+        if command:
+            sink.line(f"  llama-server {command}", style="bold")
+    if pareto and report.pareto is not None:
+        show_pareto(sink, report.pareto)
+    if explain:
+        show_explanation(report)
     for note in report.notes:
-        notes.line(f"note: {note}")
+        notes.prose(f"note: {note}")
     _hint(notes, report)
 
 
@@ -280,7 +233,7 @@ def _hint(notes: Sink, report: FitReport) -> None:
     if report.machine.origin == "this machine" and not report.evaluation.speed.decode_tok_s.is_known:
         notes.line("hint: twofold probe measures the bandwidths that a speed needs", style="cyan")
     if report.is_forced and report.verdict != "fits":
-        notes.line(f"forced: the exit code is 0, and the verdict is still: {WORDS[report.verdict].lower()}")
+        notes.prose(f"forced: the exit code is 0, and the verdict is still: {WORDS[report.verdict].lower()}")
     if report.runnable and report.verdict in ("fits", "tight"):
         own = next(choice for choice in report.choices if choice.engine == "twofold")
         notes.line(f"hint: {own.command}", style="cyan")
@@ -292,7 +245,7 @@ def show_explanation(report: FitReport) -> None:
     """Each term: value, formula, provenance."""
     sink = out()
     sink.line("")
-    sink.line(f"facts of the model: {report.facts_source}")
+    sink.prose(f"facts of the model: {report.facts_source}")
     for memory in (report.evaluation.vram, report.evaluation.ram):
         if memory is None:
             continue
@@ -300,11 +253,14 @@ def show_explanation(report: FitReport) -> None:
         rows.append(("total", shown(memory.total_figure, 3), "sum of the terms"))
         sink.table(f"terms of {memory.device.upper()}", ("term", "value", "formula"), rows)
     speed = report.evaluation.speed
-    rows = []
-    for name in speed.__dataclass_fields__:
-        figure = getattr(speed, name)
-        rows.append((name, shown(figure, 3) if figure.is_known else "unknown", figure.by))
-    sink.table("terms of speed", ("term", "value", "formula"), rows)
+    found = [(name, getattr(speed, name)) for name in speed.__dataclass_fields__]
+    found += [*report.speed_terms, ("quality: KL", report.kl), ("download", report.download_mib)]
+    found += [("disk", report.disk_mib), ("largest context", report.largest_context)]
+    rows = [
+        (name, shown(figure, 5 if figure.unit == "nats" else 3) if figure.is_known else "unknown", figure.by)
+        for name, figure in found
+    ]
+    sink.table("terms of speed, quality and disk", ("term", "value", "formula"), rows)
     if report.drafts is not None:
         show_drafts(sink, report.drafts)
     show_scopes(sink, report)
@@ -326,39 +282,14 @@ def show_llama(found: LlamaFit, explain: bool) -> None:
     for device in (found.device, *found.others):
         sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     _device(sink, found.device.memory, found.device, f"VRAM of {found.card.name}")
-    sink.line(f"speed: {shown(found.tok_s)}")
+    sink.prose(f"speed: {shown(found.tok_s)}")
     for near in found.nearest:
-        sink.line(f"fits instead: {near.change}  ({near.vram_mib:,.0f} MiB)")
+        sink.prose(f"fits instead: {near.change}  ({near.vram_mib:,.0f} MiB)")
     if found.verdict in ("tight", "does_not_fit") and found.device.shortfall_mib is not None:
-        sink.line(f"missing: {shown(found.device.shortfall_mib, 0)}")
+        sink.prose(f"missing: {shown(found.device.shortfall_mib, 0)}")
     sink.line(f"command: {found.command}")
     if explain:
         rows = [(term.name, shown(term.figure, 3), term.by) for term in found.device.memory.terms]
         sink.table("terms of VRAM", ("term", "value", "formula"), rows)
     for note in found.notes:
-        notes.line(f"note: {note}")
-
-
-def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
-    """The known models as a table, and the best one that runs as a hint."""
-    sink, notes = out(), err()
-    table = [
-        (
-            row.model,
-            WORDS[row.verdict].lower(),
-            "yes" if row.runnable else "no",
-            row.quality,
-            short(row.evaluation.speed.decode_tok_s),
-            short(row.evaluation.speed.ttft_1k_s),
-            short(row.download_mib, 0),
-        )
-        for row in rows
-    ]
-    columns = ("model", "verdict", "runs", "quality", "tok/s", "first token after 1K, s", "download, MiB")
-    sink.table(f"known models on {machine.label}", columns, table)
-    for note in machine.notes:
-        notes.line(f"note: {note}")
-    notes.line("note: ranges are reasoned from bytes and bandwidths; 'runs' says whether this version can run the plan")
-    best = next((row for row in rows if row.runnable and row.verdict == "fits"), None)
-    if best is not None:
-        notes.line(f"hint: twofold chat {best.model}", style="cyan")
+        notes.prose(f"note: {note}")

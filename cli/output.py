@@ -93,6 +93,30 @@ class Sink:
             else:
                 self.console.print(shown, style=style, markup=False, soft_wrap=True)
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None where the stream is none, and lines may be as long as they are."""
+        return self.console.width if self.stream.isatty() else None
+
+    def prose(self, text: str, style: str | None = None, indent: str = "  ") -> None:
+        """A sentence: broken at words where the stream is a terminal, continued behind `indent`. Not for commands."""
+        import textwrap
+
+        width = self.width
+        if width is None:
+            self.line(text, style)
+            return
+        start = text[: len(text) - len(text.lstrip())]
+        for line in textwrap.wrap(
+            text.strip(),
+            max(20, width),
+            initial_indent=start,
+            subsequent_indent=start + indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            self.line(line, style)
+
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; where the stream is plain, aligned columns without boxes."""
         if is_plain(self.stream) or self.is_ascii:
@@ -101,9 +125,11 @@ class Sink:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD)
+        if title:
+            self.prose(title, style="italic")
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
         for column in columns:
-            table.add_column(column)
+            table.add_column(column, overflow="fold")  # an ellipsis would hide digits
         for row in rows:
             table.add_row(*(self.text(cell) for cell in row))
         with _writing(self.stream):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from twofold.planner.acceptance import DEFAULT_STATISTICS
 from twofold.planner.alternatives import comparison_host, nominal_words
+from twofold.planner.curves import decode_behind
 from twofold.planner.evaluate import Evaluation, evaluate, needs
 from twofold.planner.knobs import Knobs
 from twofold.planner.latency import SpeedModel
@@ -88,6 +90,7 @@ class _Front:
     def __init__(self, spec: ModelSpec, machine: MachineBudget, card: CardBudget | None, request: Request) -> None:
         self.spec, self.machine, self.card, self.request = spec, machine, card, request
         self.host = comparison_host(machine.host)
+        self.statistics = request.statistics or DEFAULT_STATISTICS
         self.n_tried = 0
 
     def fitting(self, knobs: Knobs) -> Knobs | None:
@@ -101,7 +104,7 @@ class _Front:
             self.n_tried += 1
             if needs(self.spec, one, self.card, self.machine.host, margin).verdict != "fits":
                 continue
-            speed = SpeedModel(self.spec, one, self.card, self.host).likely_tok_s() or 0.0
+            speed = SpeedModel(self.spec, one, self.card, self.host, self.statistics).likely_tok_s() or 0.0
             if best is None or speed > best[0]:
                 best = speed, one
         return best[1] if best else None
@@ -129,13 +132,13 @@ class _Front:
     def point(self, knobs: Knobs) -> ParetoPoint:
         spec, host = self.spec, self.machine.host
         quality = plan_class(knobs.residual_bits, knobs.k_type, knobs.v_type)
-        model = SpeedModel(spec, knobs, self.card, self.host)
+        model = SpeedModel(spec, knobs, self.card, self.host, self.statistics)
         floor = plan_class(self.request.quality.min_residual_bits, "f16", self.request.quality.kv_types[-1])
         return ParetoPoint(
-            evaluation=evaluate(spec, knobs, self.card, host, self.request.margin_mib),
+            evaluation=evaluate(spec, knobs, self.card, host, self.request.margin_mib, self.statistics),
             quality=quality,
             kl=known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type),
-            tok_s=model.decode_tok_s(model.work.kv_full, f"{knobs.context_tokens} tokens in the cache"),
+            tok_s=decode_behind(spec, model, knobs.context_tokens),
             is_below_floor=RANK[quality] < RANK[floor],
         )
 
@@ -170,7 +173,8 @@ def pareto_front(
     host, and `note` says so.
     """
     front = _Front(spec, machine, card, request)
-    if card is None and (machine.host is None or not machine.host.ram_read_gb_s.is_known):
+    host = machine.host
+    if card is None and (host is None or (host.kernels is None and not host.ram_read_gb_s.is_known)):
         return Pareto((), 0, 0, "the RAM bandwidth is unknown, so plans cannot be compared: twofold probe measures it")
     points = [front.point(knobs) for knobs in front.candidates(chosen, floor)]
     known = [point for point in points if point.tok_s.is_known]
@@ -183,5 +187,6 @@ def pareto_front(
             one.evaluation.knobs.context_tokens,
         ),
     )
-    note = None if front.host is machine.host else f"speeds {nominal_words(machine.host)}"
+    has_own = front.host is host or (card is None and host is not None and host.kernels is not None)
+    note = None if has_own else f"speeds {nominal_words(host)}"
     return Pareto(tuple(order), front.n_tried, len(points), note)

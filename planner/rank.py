@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twofold.planner.alternatives import comparison_host
 from twofold.planner.evaluate import SEVERITY, Evaluation, Verdict
-from twofold.planner.machine import MachineBudget
+from twofold.planner.latency import estimate_speed
+from twofold.planner.machine import CardBudget, MachineBudget
 from twofold.planner.plan import Plan
 from twofold.planner.propose import choose, propose_evaluations
 from twofold.planner.report import SCHEMA_VERSION, quality_class
@@ -20,7 +22,7 @@ USABLE_TOK_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class RankedModel:
-    """One known model on the machine."""
+    """One known model on the machine. `compared` is its speed there, or on a nominal host where that is unknown."""
 
     model: str
     verdict: Verdict
@@ -29,6 +31,7 @@ class RankedModel:
     quality: str
     plan: Plan
     evaluation: Evaluation
+    compared: Figure
     download_mib: Figure
     n_weights: int
 
@@ -41,6 +44,7 @@ class RankedModel:
             "runnable_reason": self.runnable_reason,
             "quality": self.quality,
             "decode_tok_s": speed.decode_tok_s.to_json(),
+            "compared_tok_s": self.compared.to_json(),
             "ttft_1k_s": speed.ttft_1k_s.to_json(),
             "ram_mib": self.evaluation.ram.total_figure.to_json(),
             "vram_mib": self.evaluation.vram.total_figure.to_json() if self.evaluation.vram else None,
@@ -51,9 +55,17 @@ class RankedModel:
 
 def _order(row: RankedModel) -> tuple[int, bool, bool, int]:
     """Fitting first, then what this version runs, then usable speeds, then the larger model."""
-    speed = row.evaluation.speed.decode_tok_s
+    speed = row.compared
     slow = speed.is_known and speed.number < USABLE_TOK_S
     return SEVERITY[row.verdict], not row.runnable, slow, -row.n_weights
+
+
+def _compared(spec: ModelSpec, evaluation: Evaluation, card: CardBudget | None, machine: MachineBudget) -> Figure:
+    """On the CPU only where its speed is known: models would be told apart by nothing that this machine has."""
+    own = evaluation.speed.decode_tok_s
+    if own.is_known or card is None:
+        return own
+    return estimate_speed(spec, evaluation.knobs, card, comparison_host(machine.host)).decode_tok_s
 
 
 def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Request) -> tuple[RankedModel, ...]:
@@ -74,6 +86,7 @@ def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Req
                 quality=quality_class(plan),
                 plan=plan,
                 evaluation=evaluation,
+                compared=_compared(spec, evaluation, card, machine),
                 download_mib=download_estimate(spec),
                 n_weights=spec.n_decoder_weights,
             )

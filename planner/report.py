@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from twofold.planner.alternatives import Choice
 from twofold.planner.command import FitCommand
+from twofold.planner.curves import SpeedCurve
 from twofold.planner.drafts import DraftComparison
 from twofold.planner.evaluate import Evaluation, Verdict
 from twofold.planner.host_needs import HostNeeds
@@ -17,6 +18,7 @@ from twofold.planner.plan import Plan
 from twofold.planner.quality import QualityClass, plan_class
 from twofold.planner.scopes import Scope
 from twofold.planner.search.study import SearchResult
+from twofold.planner.speed_terms import SpeedTerm
 from twofold.profiles.figures import Figure, reasoned, unknown
 
 SCHEMA_VERSION = 1
@@ -72,8 +74,10 @@ class FitReport:
     disk_mib: Figure
     notes: tuple[str, ...]
     command: FitCommand
+    speed_terms: tuple[SpeedTerm, ...] = ()
     search: SearchResult | None = None
     pareto: Pareto | None = None
+    curves: tuple[SpeedCurve, ...] = ()
     is_forced: bool = False
     drafts: DraftComparison | None = None
     scopes: tuple[tuple[str, tuple[Scope, ...]], ...] = ()
@@ -130,6 +134,7 @@ class FitReport:
             "devices": [device.to_json() for device in self.evaluation.devices],
             "other_cards": [{"name": name, "verdict": found.verdict} for name, found in self.others],
             "speed": self.evaluation.speed.to_json(),
+            "speed_terms": {name: figure.to_json() for name, figure in self.speed_terms},
             "observed": self.evaluation.observed.to_json() if self.evaluation.observed else None,
             "shortfall_mib": self.shortfall_mib.to_json(),
             "largest_context": self.largest_context.to_json(),

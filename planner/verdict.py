@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from twofold.planner.acceptance import DEFAULT_STATISTICS
 from twofold.planner.alternatives import (
     Choice,
     advice,
@@ -32,6 +33,7 @@ from twofold.planner.request import Request
 from twofold.planner.scopes import bits_per_weight, codecs_for
 from twofold.planner.search.study import SearchResult
 from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
+from twofold.planner.speed_terms import speed_terms
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -250,6 +252,7 @@ def fit(
         disk_mib=_disk(spec, knobs.residual_bits, download),
         notes=(*_notes(spec, machine, request, evaluation), *(_search_notes(found) if found else ())),
         command=command,
+        speed_terms=speed_terms(spec, knobs, card, machine.host, request.statistics or DEFAULT_STATISTICS),
         search=found,
         drafts=_drafts(spec, evaluation, card, machine.host, request),
         scopes=tuple((codec, bits_per_weight(spec, codec, knobs.residual_bits)) for codec in codecs_for(spec)),

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twofold.cli.fit_view import WORDS, name_of, short_place
+from twofold.cli.fit_view import WORDS
+from twofold.cli.fit_ways import name_of, short_place
 from twofold.cli.html.charts import NARROW, WIDE, Chart, Series, line_chart, tokens_label
 from twofold.cli.html.provenance import Provenance
 from twofold.planner.alternatives import nominal_words
-from twofold.planner.curves import SpeedCurve, speed_curves
 from twofold.planner.quality import RANK
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
     from twofold.planner.alternatives import Choice
+    from twofold.planner.curves import SpeedCurve
     from twofold.planner.evaluate import DeviceVerdict
     from twofold.planner.memory import DeviceMemory, Term
     from twofold.planner.pareto import Pareto, ParetoPoint
     from twofold.planner.report import FitReport
-    from twofold.profiles.model_spec import ModelSpec
 
 _KINDS = (
     ("base", ("base", "head_base", "rotation", "norms", "dense")),
@@ -138,8 +138,8 @@ def _curve_name(curve: SpeedCurve) -> str:
     return "this plan" if curve.ram_gb_s is None else f"RAM at {curve.ram_gb_s:g} GB/s"
 
 
-def _speed_chart(report: FitReport, spec: ModelSpec, shown: Provenance) -> dict[str, Any] | None:
-    curves = speed_curves(spec, report.evaluation.knobs, report.card, report.machine.host)
+def _speed_chart(report: FitReport, shown: Provenance) -> dict[str, Any] | None:
+    curves = report.curves
     if not curves:
         return None
     middle = len(curves) // 2
@@ -301,7 +301,7 @@ def _nearest(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
     return found
 
 
-def page_of(report: FitReport, spec: ModelSpec, command: str, version: str, day: str) -> dict[str, Any]:
+def page_of(report: FitReport, command: str, version: str, day: str) -> dict[str, Any]:
     """Everything on the page. Figures are shown through one `Provenance`, whose rows come last."""
     shown = Provenance()
     where = report.card.name if report.card else report.machine.label
@@ -318,11 +318,12 @@ def page_of(report: FitReport, spec: ModelSpec, command: str, version: str, day:
         "key": _key_figures(report, shown),
         "devices": _devices(report, shown),
         "shortfall": shown.show("missing on the shortest device", report.shortfall_mib),
-        "speed": _speed_chart(report, spec, shown),
+        "speed": _speed_chart(report, shown),
         "pareto": _pareto(report, shown),
         "choices": _choices(report, shown),
         "nearest": _nearest(report, shown),
         "host_needs": _host_needs(report, shown),
+        "terms": [{"name": name, "value": shown.show(name, figure)} for name, figure in report.speed_terms],
         "machine": _machine(report, shown),
         "others": [(name, WORDS[found.verdict].lower()) for name, found in report.others],
         "facts_source": report.facts_source,

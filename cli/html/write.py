@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from twofold.planner.command import FitCommand
     from twofold.planner.report import FitReport
-    from twofold.profiles.model_spec import ModelSpec
 
 _PATH_OPTIONS = ("--html", "--profile")
 
@@ -64,7 +63,7 @@ def render(page: dict[str, Any], paths: Sequence[str], words: Iterable[str]) -> 
     return template.render(page=clean, css=here.joinpath("report.css").read_text("utf-8"), has_hidden=cleaner.hidden)
 
 
-def write_report(path: Path, report: FitReport, spec: ModelSpec, command: FitCommand) -> None:
+def write_report(path: Path, report: FitReport, command: FitCommand) -> None:
     """The answer as one self-contained file at `path`.
 
     Raises:
@@ -75,6 +74,6 @@ def write_report(path: Path, report: FitReport, spec: ModelSpec, command: FitCom
     from twofold.profiles.files import write_atomically
     from twofold.profiles.identity import personal_words
 
-    page = page_of(report, spec, shareable(command).text, version_line(), datetime.date.today().isoformat())
+    page = page_of(report, shareable(command).text, version_line(), datetime.date.today().isoformat())
     write_atomically(path, render(page, typed_paths(command), personal_words()))
     err().line(f"wrote {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -345,3 +346,29 @@ def test_a_gguf_is_answered_twice_in_words(capsys: pytest.CaptureFixture[str], s
     size = smollm2_gguf.stat().st_size / (1 << 20)
     # The embedding is tied: once for look-ups, once as the head; a cache of 180 MiB and a mask beside it.
     assert size < found["as_is"]["ram_mib"]["value"] < size + 33 + 180 + 10
+
+
+def test_explain_prints_every_term_that_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+    stated = (*GEMMA, "--ram", "64", "--ram-gb-s", "36", "--cpu", "avx512")
+    found = document(capsys, *stated)
+    assert run(*stated, "--explain") == 0
+    shown = capsys.readouterr().out
+    terms = [*found["memory"]["vram"], *found["memory"]["ram"]]
+    for name in [term.removesuffix("_mib") for term in terms] + [*found["speed"], *found["speed_terms"]]:
+        assert re.search(rf"^{re.escape(name)}  ", shown, re.MULTILINE), name
+    for figure in found["speed_terms"].values():
+        assert figure["by"] in shown
+    assert {"check: split Linears", "check: hand-offs", "draft: layers", "rate: ram_bytes_s"} <= set(
+        found["speed_terms"]
+    )
+
+
+def test_the_ranking_says_its_ranges(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = document(capsys, "--card", "RTX 4090")["models"]
+    for row in rows:
+        for name in ("compared_tok_s", "ttft_1k_s", "download_mib"):
+            assert row[name]["low"] <= row[name]["value"] <= row[name]["high"], (row["model"], name)
+    large = next(row for row in rows if row["model"] == "google/gemma-4-31B-it")
+    assert large["decode_tok_s"]["source"] == "unknown", "nothing is borrowed from this machine"
+    assert run("--card", "RTX 4090") == 0
+    assert "* with a host of 8 cores, AVX-512 and 50 GB/s" in capsys.readouterr().out
