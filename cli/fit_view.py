@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from twofold.profiles.figures import Figure
 
 BAR = 24
+LEAST_SHOWN = MIB // 20
+"""Bytes below which a term would be shown as 0.0 MiB: `--explain` and JSON have it."""
 WORDS = {"fits": "FITS", "tight": "TIGHT", "does_not_fit": "DOES NOT FIT", "unknown": "UNKNOWN"}
 STYLES = {"fits": "bold green", "tight": "bold yellow", "does_not_fit": "bold red", "unknown": "bold magenta"}
 
@@ -78,7 +80,7 @@ def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, titl
         whole = max(whole, int(device.free_mib.number * MIB))
     rows = []
     for term in memory.terms:
-        if not term.high:
+        if term.high < LEAST_SHOWN:
             continue
         note = "exact" if term.low == term.high else f"{term.low / MIB:,.0f} to {term.high / MIB:,.0f}"
         note += ", measured" if term.n else ""

@@ -174,7 +174,7 @@ def _sizes(series: list[Series], x_label: str, y_label: str, *, is_log: bool = F
 
 def _class_series(pareto: Pareto) -> list[Series]:
     """The fastest plan of each class at each context."""
-    found = []
+    found: list[Series] = []
     for style, quality in enumerate(sorted(RANK, key=lambda one: -RANK[one])):
         best: dict[int, ParetoPoint] = {}
         for point in pareto.points:
