@@ -72,13 +72,13 @@ def check_rereads() -> Check:
 def check_timings() -> Check:
     """How many kernel timings there are of this build, and when they were measured."""
     from twofold.cli.own import kernel_timings
-    from twofold.profiles.settings import state_dir
+    from twofold.profiles.kernel_store import kernels_dir
 
     n = len(kernel_timings())
     if not n:
         remedy = "seconds are estimated from bandwidths until: twofold bench MODEL --kernels"
         return Check("kernel timings", "ok", f"none of this build; {remedy}")
-    newest = max(path.stat().st_mtime for path in (state_dir() / "kernels").glob("*.json"))
+    newest = max(path.stat().st_mtime for path in kernels_dir().glob("*.json"))
     days = (datetime.date.today() - datetime.date.fromtimestamp(newest)).days
     found = f"{n}, the newest {'of today' if days <= 0 else f'{days} days old'}"
     if days > OLD_DAYS:

@@ -84,11 +84,6 @@ def stale_notes(last: HardwareProfile | None, now: HardwareProfile) -> list[str]
 
 def kernel_timings() -> tuple[KernelTiming, ...]:
     """What was timed on this machine with this build."""
-    from importlib import import_module
+    from twofold.profiles.kernel_store import own_timings
 
-    try:
-        store = import_module("twofold.profiles.kernel_store")
-    except ModuleNotFoundError:
-        return ()
-    found: tuple[KernelTiming, ...] = store.own_timings()
-    return found
+    return own_timings()
