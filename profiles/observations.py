@@ -75,7 +75,7 @@ def read_observations(path: Path) -> tuple[Observation, ...]:
 
 def _parse(line: str, where: str) -> Observation:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise InvalidProfile(f"{where} is not JSON", found=one_line(str(error), 120)) from error
     if not isinstance(row, dict):
@@ -94,6 +94,13 @@ def _parse(line: str, where: str) -> Observation:
         _check(_is_whole(row[name], most), where, name, f"null or a whole number from 0 to {most}", row)
     _check(_is_rate(row["tok_s"]), where, "tok_s", "null or a number from 0 to 1e6", row)
     return Observation(**row)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key appears twice")
+    return found
 
 
 def _check(holds: bool, where: str, name: str, needed: str, row: dict[str, Any]) -> None:

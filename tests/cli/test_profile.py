@@ -13,6 +13,7 @@ import pytest
 
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
+from twofold.kernels.cpu import missing_reason
 from twofold.profiles.importing import parse_profile
 from twofold.profiles.store import own_path, profiles_dir
 
@@ -224,3 +225,21 @@ def test_nothing_planted_around_an_export_leaves(run: Run, tmp_path: Path, monke
         assert "smollm2" in out
         for word in ("zaphod", "heartofgold", "SECRET", str(tmp_path), str(Path.home()), "/home"):
             assert word not in out
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="timings belong to a native module")
+def test_export_tells_of_kernel_timings_of_this_build(run: Run) -> None:
+    from twofold.profiles.figures import measured
+    from twofold.profiles.hardware import KernelTiming
+    from twofold.profiles.kernel_store import save_timings
+
+    figure = measured(812.5, "us", "median of 5 rounds", n=5, spread=9.5)
+    one = KernelTiming(op="product", shape="576x960", bits=6, rows=1, isa="avx2", threads=2, latency_us=figure)
+    assert save_timings([one])
+    code, out, err = run("profile", "export", "-", "--no-bandwidth")
+    assert code == 0 and "1 kernel timing," in err
+    (timing,) = json.loads(out)["kernels"]
+    assert (timing["op"], timing["shape"], timing["latency_us"]["value"]) == ("product", "576x960", 812.5)
+    assert parse_profile(out.encode(), "x").kernels == (one,)
+    code, out, _ = run("profile", "export", "-", "--no-bandwidth", "--markdown")
+    assert code == 0 and "| product | 576x960 | 6 | 1 | avx2 | 2 | 812.50 ± 7.04 |" in out

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from twofold.profiles.errors import InvalidProfile
-from twofold.profiles.observation_store import all_observations, import_observations, imported_observations
+from twofold.profiles.observation_store import (
+    all_observations,
+    import_observations,
+    imported_observations,
+    imported_path,
+)
 from twofold.profiles.observations import Observation, shipped_observations
 
 
@@ -48,3 +53,66 @@ def test_a_bad_line_keeps_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidProfile, match="line 2"):
         import_observations(bad)
     assert imported_observations() == (first,)
+
+
+def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "huge.jsonl"
+    with path.open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(InvalidProfile, match="too large"):
+        import_observations(path)
+    assert not imported_path().exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NaN", "Infinity", "-1", "1e999", '"30"', "[30]", "{}", "true",
+    ],
+)  # fmt: skip
+def test_a_rate_that_is_none_is_refused_and_nothing_is_kept(tmp_path: Path, text: str) -> None:
+    good = json.dumps(asdict(replace(shipped_observations()[0], id="X1", tok_s=30.0)))
+    path = tmp_path / "a.jsonl"
+    path.write_text(good + "\n" + good.replace('"X1"', '"X2"').replace("30.0", text) + "\n", "utf-8")
+    with pytest.raises(InvalidProfile, match="line 2"):
+        import_observations(path)
+    assert not imported_path().exists()
+
+
+def test_an_id_that_appears_twice_in_one_file_is_refused(tmp_path: Path) -> None:
+    first = replace(shipped_observations()[0], id="X1")
+    with pytest.raises(InvalidProfile, match="twice"):
+        import_observations(_file(tmp_path / "a.jsonl", first, replace(first, measured_mib=1)))
+    assert not imported_path().exists()
+
+
+@pytest.mark.parametrize("line", ['{"id": "X1", "id": "X2"}', '{"id": ' + "9" * 100_000 + "}", "\ud800"])
+def test_a_line_that_is_no_honest_object_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(line.encode("utf-8", "surrogatepass") + b"\n")
+    with pytest.raises(InvalidProfile):
+        import_observations(path)
+    assert not imported_path().exists()
+
+
+def test_a_key_that_appears_twice_in_one_run_is_refused(tmp_path: Path) -> None:
+    text = json.dumps(asdict(replace(shipped_observations()[0], id="X1")))
+    path = tmp_path / "a.jsonl"
+    path.write_text(text[:-1] + ', "measured_mib": 1}\n', "utf-8")
+    with pytest.raises(InvalidProfile, match="line 1"):
+        import_observations(path)
+
+
+def test_two_processes_at_once_keep_both(tmp_path: Path) -> None:
+    import multiprocessing
+
+    first = shipped_observations()[0]
+    files = [_file(tmp_path / f"{part}.jsonl", *(replace(first, id=f"{part}{i}") for i in range(20))) for part in "ab"]
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=import_observations, args=(file,)) for file in files]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+        assert one.exitcode == 0
+    assert len(imported_observations()) == 40
