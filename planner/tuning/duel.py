@@ -23,10 +23,16 @@ CERTAINTY = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """Rounds of both, in seconds of a turn. `gain`: share of trial 0's time that the winner saves."""
+    """Rounds of both, in seconds of a turn.
+
+    Attributes:
+        noise: the noise floor: how much repeated turns of trial 0 differed (relative standard deviation).
+        gain: share of trial 0's time that the winner saves.
+    """
 
     baseline: tuple[float, ...]
     winner: tuple[float, ...]
+    noise: float = 0.0
 
     @property
     def _logs(self) -> list[float]:
@@ -47,8 +53,10 @@ class Duel:
 
     @property
     def floor(self) -> float:
-        """What the gain must exceed to count."""
-        return max(LEAST_GAIN, CERTAINTY * self.error)
+        """What the gain must exceed to count: the pairs' own uncertainty, and what as many turns of trial 0 alone, set
+        against each other, would differ by.
+        """
+        return max(LEAST_GAIN, CERTAINTY * self.error, self.noise * math.sqrt(2 / self.rounds))
 
     @property
     def is_won(self) -> bool:
@@ -76,6 +84,7 @@ def duel(
     baseline: Point,
     winner: Point,
     *,
+    noise: float = 0.0,
     is_over: Callable[[], bool] = lambda: False,
     on_round: Callable[[int, int], None] = lambda *_: None,
     max_rounds: int = MAX_ROUNDS,
@@ -94,7 +103,7 @@ def duel(
                     taken[piece.key] = meter.take(point, piece)
                 seconds += piece.weight * taken[piece.key]
             times[point].append(seconds)
-        found = Duel(tuple(times[baseline]), tuple(times[winner]))
+        found = Duel(tuple(times[baseline]), tuple(times[winner]), noise)
         on_round(found.rounds, max_rounds)
         if found.rounds >= MIN_ROUNDS and (is_over() or (found.rounds >= SURE_ROUNDS and found.error <= TARGET_ERROR)):
             break

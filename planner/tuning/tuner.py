@@ -109,6 +109,7 @@ class Tuner:
                 self.meter,
                 self.baseline,
                 leader,
+                noise=spread(turns),
                 is_over=lambda: self._is_over("A/B"),
                 on_round=lambda done, most: self.on_progress("A/B", done / most),
             )

@@ -58,6 +58,13 @@ def test_rounds_are_interleaved_and_what_both_have_is_sampled_once() -> None:
     ]  # fmt: skip
 
 
+def test_a_gain_below_the_noise_floor_of_trial_0_does_not_count() -> None:
+    rounds = (1.0,) * 50, (0.95,) * 50
+    assert Duel(*rounds, noise=0.1).is_won
+    assert not Duel(*rounds, noise=0.3).is_won
+    assert Duel(*rounds, noise=0.3).floor == pytest.approx(0.3 * (2 / 50) ** 0.5)
+
+
 def test_too_few_rounds_and_too_small_gains_do_not_count() -> None:
     fast = Duel((1.0,) * MIN_ROUNDS, (0.5,) * MIN_ROUNDS)
     assert fast.is_won and fast.gain == pytest.approx(0.5)
