@@ -40,7 +40,9 @@ def fit(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the answer with pictures as one HTML file.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Exit with 0 whatever the verdict, which stays.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Exit with 0 all the same, and take --vram as stated.")
+    ] = False,
     trials: Annotated[
         str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
     ] = None,
@@ -78,11 +80,11 @@ def fit(
         check_target(html)
     if uses_llama:
         file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
-        machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin)
+        machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
         code = _llama(model, file, run, machine, margin, explain, output)
         raise typer.Exit(0 if force else code)
     request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
-    machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin)
+    machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
     if model is None:
         _rank(machine, request, output)
         return

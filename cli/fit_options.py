@@ -116,8 +116,11 @@ def build_machine(
     cpu: str | None,
     vram: str | None,
     margin: str | None = None,
+    *,
+    is_forced: bool = False,
 ) -> MachineBudget:
-    """Whose machine is planned for: a card's, a profile's, or this one. `margin` is checked against what is free.
+    """Whose machine is planned for: a card's, a profile's, or this one. `margin` is checked against what is free;
+    with `is_forced` a stated memory is taken even where the card is known to have less.
 
     Raises:
         InvalidOption: contradictory or impossible options, an unknown card. InvalidProfile: a bad profile.
@@ -140,7 +143,7 @@ def build_machine(
     bandwidth = number(ram_gb_s, "--ram-gb-s", 0.1, MAX_GB_S)
     free = number(vram, "--vram", 1, MAX_GIB * 1024.0)
     if card is not None:
-        machine = from_card(find_card(card), vram_mib=free)
+        machine = from_card(find_card(card), vram_mib=free, is_forced=is_forced)
     elif profile is not None:
         found = find_profile(profile)
         machine = from_profile(found, label=f"profile {profile}", is_this_machine=False)
@@ -150,7 +153,7 @@ def build_machine(
     if free is not None and card is None:
         if not machine.cards:
             raise InvalidOption("--vram needs a card", found="no card", hint="name one: --card NAME")
-        machine = with_vram(machine, free)
+        machine = with_vram(machine, free, is_forced=is_forced)
     machine = with_host(machine, ram_mib=ram_gib * 1024 if ram_gib else None, ram_gb_s=bandwidth, isa=cpu)
     left_free = number(margin, "--margin", 0, 1 << 20)
     if left_free is not None:

@@ -191,15 +191,15 @@ def from_profile(profile: HardwareProfile, *, label: str, is_this_machine: bool)
     )
 
 
-def from_card(facts: CardFacts, *, vram_mib: float | None = None) -> MachineBudget:
+def from_card(facts: CardFacts, *, vram_mib: float | None = None, is_forced: bool = False) -> MachineBudget:
     """A card by its published figures, and no host. All of its memory counts as free unless `vram_mib` says
-    otherwise.
+    otherwise; with `is_forced` also where that is more than the card is known to have.
     """
     free = facts.vram_mib
     notes: tuple[str, ...] = (ALL_FREE,)
     if vram_mib is not None:
-        refuse_more_than(facts.name, facts.vram_mib, vram_mib)
-        free, notes = reported(vram_mib, "MiB", STATED_VRAM), ()
+        notes = refuse_more_than(facts.name, facts.vram_mib, vram_mib, is_forced=is_forced)
+        free = reported(vram_mib, "MiB", STATED_VRAM)
     card = CardBudget(facts.name, facts.vram_mib, free, facts.bandwidth_gb_s, facts.pcie_gb_s, facts.engine_reason)
     return MachineBudget(facts.name, "a card", (card,), None, notes)
 
@@ -235,31 +235,37 @@ def with_host(
     return replace(machine, host=host, notes=(*machine.notes, stated))
 
 
-def with_vram(machine: MachineBudget, vram_mib: float) -> MachineBudget:
-    """`machine` with the free memory of every card as stated.
+def with_vram(machine: MachineBudget, vram_mib: float, *, is_forced: bool = False) -> MachineBudget:
+    """`machine` with the free memory of every card as stated, with `is_forced` also where a card has less.
 
     Raises:
         InvalidOption: more than a card has.
     """
+    notes = machine.notes
     for card in machine.cards:
-        refuse_more_than(card.name, card.total_mib, vram_mib)
+        notes += refuse_more_than(card.name, card.total_mib, vram_mib, is_forced=is_forced)
     free = reported(vram_mib, "MiB", STATED_VRAM)
-    return replace(machine, cards=tuple(replace(card, free_mib=free) for card in machine.cards))
+    return replace(machine, cards=tuple(replace(card, free_mib=free) for card in machine.cards), notes=notes)
 
 
-def refuse_more_than(name: str, total_mib: Figure, vram_mib: float) -> None:
-    """Refuse free memory that the card does not have.
+def refuse_more_than(name: str, total_mib: Figure, vram_mib: float, *, is_forced: bool = False) -> tuple[str, ...]:
+    """Refuse free memory that the card does not have; with `is_forced` the note that says so.
 
     Raises:
         InvalidOption: it does not; a board with other memory than its name says is planned for by its profile.
     """
-    if total_mib.is_known and vram_mib > total_mib.number:
-        raise InvalidOption(
-            f"--vram states more free memory than {name} has",
-            found=f"{vram_mib:,.0f} MiB",
-            needed=f"at most {total_mib.number:,.0f} MiB ({total_mib.by})",
-            hint=f"--vram {total_mib.number:.0f}; for a board with other memory, --profile of its machine",
+    if not total_mib.is_known or vram_mib <= total_mib.number:
+        return ()
+    if is_forced:
+        return (
+            f"--vram is more than {name} is known to have ({total_mib.number:,.0f} MiB): taken as stated (--force)",
         )
+    raise InvalidOption(
+        f"--vram states more free memory than {name} has",
+        found=f"{vram_mib:,.0f} MiB",
+        needed=f"at most {total_mib.number:,.0f} MiB ({total_mib.by})",
+        hint=f"--vram {total_mib.number:.0f}; for a board with other memory, --profile of its machine, or --force",
+    )
 
 
 def refuse_margin(machine: MachineBudget, margin_mib: float) -> None:

@@ -372,3 +372,12 @@ def test_the_ranking_says_its_ranges(capsys: pytest.CaptureFixture[str]) -> None
     assert large["decode_tok_s"]["source"] == "unknown", "nothing is borrowed from this machine"
     assert run("--card", "RTX 4090") == 0
     assert "* with a host of 8 cores, AVX-512 and 50 GB/s" in capsys.readouterr().out
+
+
+def test_force_takes_a_stated_memory_that_the_card_is_not_known_to_have(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("Qwen/Qwen3-32B", "--card", "RTX 4090", "--vram", "40000", "--trials", "0")
+    assert run(*asked) == 2
+    assert "or --force" in capsys.readouterr().err
+    found = document(capsys, *asked, "--force")
+    assert found["devices"][0]["free_mib"]["value"] == 40000
+    assert any("taken as stated (--force)" in note for note in found["notes"])
