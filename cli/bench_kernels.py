@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from twofold.engine.bench.timings import Measured
     from twofold.engine.bench.verifier import VerifierTimes, WorkingSet
     from twofold.engine.checkpoint import Checkpoint
+    from twofold.planner.timed.trees import TreeCost
 
 CACHE_FACTOR = 8  # a set of this many times the caches comes from memory, but for an eighth
 
@@ -31,7 +32,7 @@ def bench_kernels(
     """
     from twofold.cli.bench import document_head, stages
     from twofold.cli.bench_facts import provenance
-    from twofold.cli.bench_view import show_attention, show_kernels, show_parts, show_verifier
+    from twofold.cli.bench_view import show_attention, show_kernels, show_parts, show_trees, show_verifier
     from twofold.cli.output import out, print_json
     from twofold.engine.bench.kernels import time_kernels
     from twofold.engine.bench.verifier import ROWS, working_set
@@ -54,6 +55,7 @@ def bench_kernels(
         linears = working_set(checkpoint.config, total, max(ROWS))
         products, attention = _time_tiers(checkpoint, linears, names, threads, options.repeats, tell)
         parts = _time_parts(launched, names, options.repeats, tell)
+    trees = [] if parts is None else _trees(launched, parts)
     about, cached = document_head(launched), may_be_cached(linears.nbytes)
     if output == "json":
         print_json(
@@ -65,6 +67,7 @@ def bench_kernels(
                 "attention": [one.to_json() for one in attention],
                 "self_check": check.to_json(),
                 "parts": None if parts is None else parts.to_json(),
+                "trees": [one.to_json() for one in trees],
             }
         )
         return
@@ -78,6 +81,7 @@ def bench_kernels(
     show_attention(attention)
     if parts is not None:
         show_parts(parts.timings, parts.agreement)
+        show_trees(trees)
     out().line(provenance(about["machine"], about["commit"]))
 
 
@@ -187,6 +191,24 @@ def _time_parts(
     if not save_timings(found.timings):
         err().warning("the kernels' times could not be kept in the state folder: plans go on without them")
     return found
+
+
+def _trees(launched: Launched, parts: Measured) -> list[TreeCost]:
+    """What drafts of every size cost here and are expected to give, under the plan's cache."""
+    from twofold.cli.launch import known_statistics
+    from twofold.planner.knobs import Knobs
+    from twofold.planner.timed.passes import timed_passes
+    from twofold.planner.timed.source import KernelSource
+    from twofold.planner.timed.speed import CHOICE_CONTEXT
+    from twofold.planner.timed.trees import tree_costs
+
+    source, plan = KernelSource(parts.timings, is_own=True), launched.plan
+    kernels = source.kernels(parts.timings[0].isa, plan.threads)
+    passes = timed_passes(launched.spec, Knobs.of(plan), kernels)
+    if passes is None or kernels is None:
+        return []
+    context = min(CHOICE_CONTEXT, plan.context_tokens // 2)
+    return tree_costs(passes, known_statistics(launched.engine.checkpoint), context, source.words(kernels))
 
 
 def _verifier_json(linears: WorkingSet, times: list[VerifierTimes], cached: bool) -> dict[str, Any]:

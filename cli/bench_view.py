@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from twofold.cli.fit_view import short
 from twofold.cli.output import out
 from twofold.profiles.figures import Figure
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from twofold.engine.bench.operations import OperationTime
     from twofold.engine.bench.report import BenchReport
     from twofold.engine.bench.verifier import VerifierTimes
+    from twofold.planner.timed.trees import TreeCost
     from twofold.profiles.hardware import KernelTiming
 
 
@@ -168,3 +170,19 @@ def show_parts(timings: Sequence[KernelTiming], agreement: Mapping[tuple[int, bo
     low, high = min(agreement.values()), max(agreement.values())
     out().line(f"whole passes took {low:.3f} to {high:.3f} of the sum of their parts, and the parts are scaled to them")
     out().line(f"{len(timings)} times are kept for the plans of this machine; {timings[0].latency_us.by}")
+
+
+def show_trees(trees: Sequence[TreeCost]) -> None:
+    """For every number of nodes the depth that is likely fastest; nothing where none could be added up."""
+    best: dict[int, TreeCost] = {}
+    for one in trees:
+        if one.nodes not in best or one.gain > best[one.nodes].gain:
+            best[one.nodes] = one
+    rows = [
+        [str(n), str(one.depth), short(one.tokens, 2), short(one.step_ms, 1), f"{one.gain:.2f}"]
+        for n, one in best.items()
+    ]
+    if rows:
+        columns = ["nodes", "depth", "tokens per check", "step (ms)", "tok/s over no draft's"]
+        out().table("best-first trees, reasoned", columns, rows)
+        out().line(f"{trees[0].step_ms.by}; tokens: {trees[0].tokens.by}")

@@ -118,6 +118,9 @@ def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Pat
     assert {one["bits"] for one in parts["timings"] if one["op"] == "linear"} == {4, 5, 6, 7, 8}
     assert all(_is_figure(one["latency_us"]) and one["latency_us"]["value"] > 0 for one in parts["timings"])
     assert all(one["ratio"] > 0 for one in parts["whole_over_parts"])
+    trees = {(one["nodes"], one["depth"]): one for one in found["trees"]}
+    assert trees[0, 0]["gain"] == 1 and (4, 4) in trees and (32, 8) in trees
+    assert all(_is_figure(one["step_ms"]) and one["step_ms"]["low"] < one["step_ms"]["value"] for one in found["trees"])
 
 
 @pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")

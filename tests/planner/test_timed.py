@@ -21,6 +21,7 @@ from twofold.planner.timed import names
 from twofold.planner.timed.kernels import Kernels
 from twofold.planner.timed.passes import UNEVEN, TimedPasses, timed_passes
 from twofold.planner.timed.source import KernelSource
+from twofold.planner.timed.trees import DEPTHS, NODES, tree_costs
 from twofold.planner.verdict import fit
 from twofold.profiles.figures import reported, unknown
 from twofold.profiles.hardware import HardwareProfile, KernelTiming
@@ -234,3 +235,16 @@ def test_speed_is_the_tokens_over_a_step(smol: ModelSpec, timed_tables: Any) -> 
     assert speed.decode_tok_s.number == pytest.approx(shape.tokens / timed.step(shape, 1024).likely, abs=1e-3)
     assert speed.decode_full_tok_s.number < speed.decode_tok_s.number
     assert speed.ttft_8k_s.number > 8 * speed.ttft_1k_s.number
+
+
+def test_every_depth_and_budget_has_its_tokens_and_its_cost(passes: Callable[..., TimedPasses]) -> None:
+    timed = passes()
+    found = {(one.nodes, one.depth): one for one in tree_costs(timed, DEFAULT_STATISTICS, 700, "made up")}
+    assert found[0, 0].gain == 1 and found[0, 0].tokens.number == 1
+    assert set(found) == {(0, 0)} | {(n, depth) for n in NODES for depth in DEPTHS if depth <= n}
+    for (nodes, depth), one in found.items():
+        shape = tree_shape(DEFAULT_STATISTICS, nodes, depth)
+        step = timed.step(shape, 700).likely
+        assert one.step_ms.number == pytest.approx(step * 1e3, rel=1e-4)
+        assert one.gain == pytest.approx(shape.tokens / step * timed.verify(1, 700).likely)
+        assert one.to_json()["nodes"] == nodes and one.step_ms.source == one.tokens.source == "reasoned"
