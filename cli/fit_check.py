@@ -22,6 +22,7 @@ def refuse_unless_fits(
         NotEnoughSpace: with the largest context that fits, or a smaller model, as the hint.
     """
     from twofold.cli.output import err
+    from twofold.cli.own import own_runs_here
     from twofold.planner.evaluate import needs
     from twofold.planner.knobs import Knobs
     from twofold.planner.machine import HostBudget
@@ -33,7 +34,9 @@ def refuse_unless_fits(
     if available_bytes is None or plan.device != "cpu":
         return
     free = measured(available_bytes / MIB, "MiB", "memory that is free now")
-    host = HostBudget(free, unknown("GB/s", "not asked"), plan.cpu_isa, unknown("cores", "not asked"))
+    host = HostBudget(
+        free, unknown("GB/s", "not asked"), plan.cpu_isa, unknown("cores", "not asked"), own=own_runs_here()
+    )
     found = needs(spec, Knobs.of(plan), None, host, DEFAULT_MARGIN_MIB)
     if found.verdict not in ("tight", "does_not_fit"):
         return

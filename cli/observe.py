@@ -185,10 +185,12 @@ def bench_record(launched: Launched, report: BenchReport) -> SessionRecord:
     """What a benchmark of the whole model measured; no peak, since several engines were open."""
     figures = report.figures()
 
-    def speed(name: str, tokens: int) -> Speed:
+    def speed(name: str, tokens: int) -> Speed | None:
         from twofold.profiles.session_store import Speed
 
         figure = figures[name]
+        if tokens < LEAST_TOKENS:
+            return None
         return Speed(tok_s=figure.number, n=figure.n or 1, spread=figure.spread, tokens=tokens)
 
     per_check = report.per_check["chosen"]

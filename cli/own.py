@@ -24,11 +24,24 @@ def key_of(profile: HardwareProfile) -> str:
 
 def own_runs(here: HardwareProfile) -> OwnRuns:
     """The sessions that were held on hardware like `here`, and runs in imported profiles of such hardware."""
+    return _runs_on(key_of(here))
+
+
+def own_runs_here() -> OwnRuns:
+    """The same for this machine, without a whole probe."""
+    from twofold.probes.cpu import read_cpu
+    from twofold.probes.memory import read_memory
+    from twofold.profiles.session_store import machine_key
+
+    cpu = read_cpu(ask_native=False)
+    return _runs_on(machine_key(cpu.model, cpu.logical_cores, read_memory().total_mib))
+
+
+def _runs_on(key: str) -> OwnRuns:
     from twofold.cli.version import commit, package_version
     from twofold.planner.own_runs import OwnRuns
     from twofold.profiles.session_store import read_sessions
 
-    key = key_of(here)
     return OwnRuns(
         tuple(one for one in read_sessions() if one.machine == key),
         commit(),

@@ -19,6 +19,7 @@ from twofold.cli.bench_view import spread
 from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import measured
+from twofold.profiles.session_store import read_sessions
 
 TINY = Path(__file__).parent / "repl" / "tiny_model.py"
 QUICK = ("--tokens", "6", "--prompt-tokens", "16", "--repeats", "1", "--widths", "1,3")
@@ -60,6 +61,10 @@ def test_json_holds_every_figure_with_its_source(checkpoint: Path) -> None:
     assert [(one["rows"], one["residual"]) for one in found["passes"]] == [(1, True), (1, False), (3, True), (3, False)]
     assert all(one["latency_us"]["source"] == "measured" for one in found["passes"])
     assert found["machine"]["isa"] == "naive" and _is_figure(found["machine"]["cpu"])
+    kept = read_sessions()[-1]
+    assert (kept.command, kept.peak_mib, kept.decode) == ("bench", None, None)  # six tokens are no speed
+    assert kept.prefill is not None
+    assert (kept.prefill.tok_s, kept.prefill.tokens) == (found["prefill_tok_s"]["value"], 16)
 
 
 def test_a_person_sees_the_usual_names_and_where_it_was_measured(checkpoint: Path) -> None:

@@ -36,6 +36,11 @@ GEMMA3 = {
     "max_position_embeddings": 1 << 17, "rms_norm_eps": 1e-6, "query_pre_attn_scalar": 24, "tie_word_embeddings": True,
     "rope_theta": 1e6, "rope_local_base_freq": 1e4, "hidden_activation": "gelu_pytorch_tanh",
 }  # fmt: skip
+SMOLLM2 = {
+    "model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+    "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "vocab_size": 49152,
+    "max_position_embeddings": 1 << 17, "rope_theta": 1e5, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
+}  # fmt: skip
 MODELS = {"llama": LLAMA, "qwen2": QWEN2, "qwen3": QWEN3, "gemma3": GEMMA3}
 PLANNED = {
     "kv_cache": ("kv", "kv_sliding", "kv_pass"),
@@ -71,12 +76,12 @@ def _assert_planned(spec: Any, plan: Plan) -> None:
         assert _planned(spec, plan, component) == n_bytes, component
 
 
-@pytest.mark.parametrize("model", sorted(MODELS))
+@pytest.mark.parametrize("model", [*sorted(MODELS), "smollm2"])
 @pytest.mark.parametrize("context", [7, 300, 1024, 100_000])
 @pytest.mark.parametrize("kinds", [("f16", "f16"), ("q8_0", "q4_0"), ("q4_0", "f16")])
 @pytest.mark.parametrize("widths", [(16, 0), (64, 16), (4, 40), (512, 3)])
 def test_the_plan_is_the_dry_run(model: str, context: int, kinds: tuple[str, str], widths: tuple[int, int]) -> None:
-    spec = spec_from_config(MODELS[model], name=model, facts_source="test")
+    spec = spec_from_config((MODELS | {"smollm2": SMOLLM2})[model], name=model, facts_source="test")
     chunk, nodes = widths
     for bits in (4, 7):
         changes = {"context_tokens": context, "k_type": kinds[0], "v_type": kinds[1], "prefill_chunk": chunk}
