@@ -31,6 +31,7 @@ def fit(
     cpu: Annotated[str | None, typer.Option(help="Kernel tier of the host: generic, avx2, avx512, avx512vbmi.")] = None,
     ctx: Annotated[str | None, typer.Option(help="Context in tokens (32K = 32768).")] = None,
     kv: Annotated[str | None, typer.Option(help="KV cache: f16, q8_0 or q4_0.")] = None,
+    kv_v: Annotated[str | None, typer.Option("--kv-v", help="The cache of V, where it is not K's.")] = None,
     min_quality: Annotated[str | None, typer.Option(help="Quality floor: q8, q6, q4, or a KL divergence.")] = None,
     margin: Annotated[str | None, typer.Option(help="MiB to leave free on each device (default 512).")] = None,
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
@@ -58,6 +59,7 @@ def fit(
     weights_mib: Annotated[
         str | None, typer.Option(help="llama.cpp: MiB of the file's weights on the card, as its log says.")
     ] = None,
+    mmproj_mib: Annotated[str | None, typer.Option(help="llama.cpp: MiB of a vision projector's file.")] = None,
     draft_mtp: Annotated[
         str | None, typer.Option(help="llama.cpp: tokens drafted by the file's own head (default 0).")
     ] = None,
@@ -73,17 +75,18 @@ def fit(
     from twofold.cli.html.write import check_target
     from twofold.cli.llama_options import llama_file, llama_run, needs_llama
 
-    uses_llama = needs_llama(engine, weights_name, weights_mib, draft_mtp, slots)
+    uses_llama = needs_llama(engine, weights_name, weights_mib, mmproj_mib, draft_mtp, slots)
     if uses_llama or model is None:
         refuse_pictures(pareto, html, uses_llama)
     if html is not None:
         check_target(html)
     if uses_llama:
-        file, run = llama_file(weights_name, weights_mib), llama_run(ctx, kv, draft_mtp, slots)
+        file = llama_file(weights_name, weights_mib, mmproj_mib)
+        run = llama_run(ctx, kv, kv_v, draft_mtp, slots)
         machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
         code = _llama(model, file, run, machine, margin, explain, output)
         raise typer.Exit(0 if force else code)
-    request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits)
+    request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits, kv_v)
     machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
     if model is None:
         _rank(machine, request, output)

@@ -10,6 +10,7 @@ from twofold.profiles.errors import InvalidOption
 
 if TYPE_CHECKING:
     from twofold.planner.machine import MachineBudget
+    from twofold.planner.plan import KvType
     from twofold.planner.request import Request
     from twofold.profiles.sources import ModelRef
 
@@ -22,6 +23,7 @@ _EXAMPLES = {
     "--margin": "512",
     "--residual-bits": "6",
     "--weights-mib": "16386",
+    "--mmproj-mib": "928",
     "--draft-mtp": "2",
     "--slots": "1",
     "--trials": "100",
@@ -67,25 +69,42 @@ def whole_number(text: str | None, option: str, low: int, high: int) -> int | No
     return None if value is None else int(value)
 
 
+def kv_kind(text: str | None, option: str) -> KvType | None:
+    """A cache type by name.
+
+    Raises:
+        InvalidOption: for what is none.
+    """
+    from twofold.planner.request import KV_TYPES
+
+    kind = next((one for one in KV_TYPES if one == text), None)
+    if kind is None and text is not None:
+        raise InvalidOption(f"{option} is not known", found=text, needed="f16, q8_0 or q4_0", hint=f"{option} f16")
+    return kind
+
+
 def build_request(
-    ctx: str | None, kv: str | None, min_quality: str | None, margin: str | None, residual_bits: str | None
+    ctx: str | None,
+    kv: str | None,
+    min_quality: str | None,
+    margin: str | None,
+    residual_bits: str | None,
+    kv_v: str | None = None,
 ) -> tuple[Request, bool]:
     """The request, settings filled in, and whether the context came from the command line."""
     from twofold.cli.launch_options import parse_context
-    from twofold.planner.request import KV_TYPES, QualityFloor, Request
+    from twofold.planner.request import QualityFloor, Request
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
-    kind = kv or settings.kv
-    if kind is not None and kind not in KV_TYPES:
-        raise InvalidOption("--kv is not known", found=kind, needed="f16, q8_0 or q4_0", hint="--kv f16")
     floor = min_quality or settings.min_quality or "q8"
     bits = whole_number(residual_bits, "--residual-bits", 4, 8)
     asked = number(margin, "--margin", 0, 1 << 20)
     context = parse_context(ctx)
     request = Request(
         context_tokens=context or settings.ctx,
-        kv_type=next((one for one in KV_TYPES if one == kind), None),
+        kv_type=kv_kind(kv or settings.kv, "--kv"),
+        v_type=kv_kind(kv_v, "--kv-v"),
         quality=QualityFloor.parse(str(floor)),
         residual_bits=bits,
         margin_mib=float(settings.margin_mib if asked is None else asked),

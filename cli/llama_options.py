@@ -23,38 +23,38 @@ def needs_llama(engine: str, *options: str | None) -> bool:
         raise InvalidOption("the engine is not known", found=f"--engine {engine}", needed=" or ".join(ENGINES))
     if engine == "twofold" and any(option is not None for option in options):
         raise InvalidOption(
-            "--weights-name, --weights-mib, --draft-mtp and --slots describe a run of llama.cpp",
+            "--weights-name, --weights-mib, --mmproj-mib, --draft-mtp and --slots describe a run of llama.cpp",
             needed="--engine llama.cpp",
             hint="add --engine llama.cpp",
         )
     return engine == "llama.cpp"
 
 
-def llama_file(name: str | None, weights_mib: str | None) -> LlamaFile:
+def llama_file(name: str | None, weights_mib: str | None, mmproj_mib: str | None) -> LlamaFile:
     """The file that is asked about."""
     from twofold.cli.fit_options import number
     from twofold.planner.llama_fit import LlamaFile
 
-    return LlamaFile(name, number(weights_mib, "--weights-mib", 1, 1 << 22))
+    return LlamaFile(
+        name, number(weights_mib, "--weights-mib", 1, 1 << 22), number(mmproj_mib, "--mmproj-mib", 1, 1 << 18)
+    )
 
 
-def llama_run(ctx: str | None, kv: str | None, draft_mtp: str | None, slots: str | None) -> LlamaRun:
+def llama_run(ctx: str | None, kv: str | None, kv_v: str | None, draft_mtp: str | None, slots: str | None) -> LlamaRun:
     """The run that is asked about.
 
     Raises:
         InvalidOption: for what is no context, cache type, draft or number of slots.
     """
-    from twofold.cli.fit_options import whole_number
+    from twofold.cli.fit_options import kv_kind, whole_number
     from twofold.cli.launch_options import parse_context
     from twofold.planner.llama_run import LlamaRun
-    from twofold.planner.request import DEFAULT_CONTEXT, KV_TYPES
+    from twofold.planner.request import DEFAULT_CONTEXT
 
-    kind = next((one for one in KV_TYPES if one == (kv or "f16")), None)
-    if kind is None:
-        raise InvalidOption("--kv is not known", found=str(kv), needed="f16, q8_0 or q4_0", hint="--kv f16")
     return LlamaRun(
         parse_context(ctx) or DEFAULT_CONTEXT,
-        kind,
-        whole_number(draft_mtp, "--draft-mtp", 0, 64) or 0,
-        whole_number(slots, "--slots", 1, 1024) or 1,
+        kv_kind(kv, "--kv") or "f16",
+        v_type=kv_kind(kv_v, "--kv-v"),
+        draft_mtp=whole_number(draft_mtp, "--draft-mtp", 0, 64) or 0,
+        slots=whole_number(slots, "--slots", 1, 1024) or 1,
     )

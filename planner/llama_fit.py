@@ -39,14 +39,19 @@ from twofold.profiles.units import MIB
 OBSERVED_MARGIN_MIB = 128.0
 """Kept free beside an estimate that was calibrated by an observed run, where the user gives no margin."""
 CONTEXT_STEP = 1024
+VISION_COMPUTE_MIB = (0.0, 300.0, 900.0)
+"""Before the first image, one of about a megapixel, one of four."""
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaFile:
-    """The GGUF file: its name as observations have it, and the MiB of its weights on the card where known."""
+    """The GGUF file: its name as observations have it, and the MiB of its weights on the card where known; the MiB of a
+    vision projector's file beside it, where there is one.
+    """
 
     name: str | None = None
     weights_mib: float | None = None
+    mmproj_mib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +101,8 @@ class LlamaFit:
             "runnable_reason": "twofold plans for llama.cpp and does not start it",
             "plan": {
                 "context_tokens": self.run.context_tokens,
-                "k_type": self.run.kv_type,
-                "v_type": self.run.kv_type,
+                "k_type": self.run.kinds[0],
+                "v_type": self.run.kinds[1],
                 "draft_mtp": self.run.draft_mtp,
                 "slots": self.run.slots,
                 "micro_batch": self.run.micro_batch,
@@ -119,7 +124,7 @@ def _near_json(one: NearRun) -> dict[str, object]:
     return {
         "change": one.change,
         "context_tokens": one.run.context_tokens,
-        "kv": one.run.kv_type,
+        "kv": one.run.kind_words,
         "draft_mtp": one.run.draft_mtp,
         "vram_mib": reasoned(round(one.vram_mib, 1), "MiB", "sum of the terms").to_json(),
     }
@@ -202,7 +207,19 @@ def memory_of(
     if file.name is not None and file.weights_mib is None:
         found = calibrate(spec, run, file.name, observations, card)
     first = _calibrated_terms(found) if found is not None else _reasoned_terms(spec, file, run, observations)
-    return DeviceMemory("vram", (*first, *run_terms(spec, run))), found
+    return DeviceMemory("vram", (*first, *run_terms(spec, run), *_vision_terms(file))), found
+
+
+def _vision_terms(file: LlamaFile) -> list[Term]:
+    """The projector's weights, and what an image computes with: nothing before the first, then for good."""
+    if file.mmproj_mib is None:
+        return []
+    by = "--mmproj-mib: the projector's file"
+    image = "buffers of one image; a report: 561 MiB were too little for four megapixels"
+    return [
+        estimate("vision_projector", "vram", (file.mmproj_mib,) * 3, by),
+        estimate("vision_compute", "vram", VISION_COMPUTE_MIB, image),
+    ]
 
 
 def _fewer(spec: ModelSpec, run: LlamaRun) -> Iterator[tuple[str, LlamaRun]]:
@@ -211,7 +228,7 @@ def _fewer(spec: ModelSpec, run: LlamaRun) -> Iterator[tuple[str, LlamaRun]]:
         yield "no draft", replace(run, draft_mtp=0)
     kinds = list(KV_BLOCKS)
     for kind in kinds[kinds.index(run.kv_type) + 1 :]:
-        yield f"KV {kind}", replace(run, kv_type=kind)
+        yield f"KV {kind}", replace(run, kv_type=kind, v_type=None)
     tokens = run.context_tokens // 2
     while tokens >= CONTEXT_STEP:
         yield (
@@ -239,12 +256,14 @@ def _tok_s(found: Calibration | None, memory: DeviceMemory, card: CardBudget, ru
 def _command(file: LlamaFile, run: LlamaRun) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", file.name or "MODEL")
     words = ["llama-server", "-m", shlex.quote(f"{name}.gguf"), "-c", str(run.context_tokens)]
-    words += ["-ctk", run.kv_type, "-ctv", run.kv_type, "-fa", "on", "-ngl", "99"]
+    words += ["-ctk", run.kinds[0], "-ctv", run.kinds[1], "-fa", "on", "-ngl", "99"]
     words += ["-ub", str(run.micro_batch), "-np", str(run.slots)]
+    if file.mmproj_mib is not None:
+        words += ["--mmproj", "MMPROJ.gguf"]
     return " ".join(words)
 
 
-def _notes(machine: MachineBudget, found: Calibration | None, run: LlamaRun) -> tuple[str, ...]:
+def _notes(machine: MachineBudget, found: Calibration | None, file: LlamaFile, run: LlamaRun) -> tuple[str, ...]:
     notes = list(machine.notes)
     if found is not None:
         notes.append(f"calibrated by {found.by}")
@@ -252,7 +271,9 @@ def _notes(machine: MachineBudget, found: Calibration | None, run: LlamaRun) -> 
             notes.append(f"not used, as it disagrees with the file's other runs: {', '.join(found.set_aside)}")
     else:
         notes.append("no observed run of this file: weights and constant are estimates")
-    notes.append("with all layers on the card, flash attention on; a vision projector is not counted")
+    notes.append("with all layers on the card, flash attention on")
+    if file.mmproj_mib is None:
+        notes.append("a vision projector is not counted: --mmproj-mib N (0.9 GB in 16 bits for a 27B) counts it")
     if run.draft_mtp:
         notes.append("the command leaves out the draft's options, which differ between builds")
     return tuple(notes)
@@ -313,5 +334,5 @@ def fit_llama(
         tok_s=_tok_s(found, device.memory, card, run),
         nearest=tuple(nearest[:3]),
         command=_command(file, run),
-        notes=_notes(machine, found, run),
+        notes=_notes(machine, found, file, run),
     )

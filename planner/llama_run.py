@@ -20,13 +20,26 @@ MICRO_BATCH = 512
 
 @dataclass(frozen=True, slots=True)
 class LlamaRun:
-    """How llama.cpp is started. `draft_mtp` tokens are drafted by the file's own head (0: none), `slots` is `-np`."""
+    """How llama.cpp is started. `draft_mtp` tokens are drafted by the file's own head (0: none), `slots` is `-np`;
+    `v_type` is V's where it is not K's.
+    """
 
     context_tokens: int
     kv_type: KvType
     draft_mtp: int = 0
     slots: int = 1
     micro_batch: int = MICRO_BATCH
+    v_type: KvType | None = None
+
+    @property
+    def kinds(self) -> tuple[KvType, KvType]:
+        """K's type and V's."""
+        return self.kv_type, self.v_type or self.kv_type
+
+    @property
+    def kind_words(self) -> str:
+        k, v = self.kinds
+        return k if k == v else f"K {k}, V {v}"
 
     @property
     def live_states(self) -> int:
@@ -38,16 +51,15 @@ def _cache_terms(spec: ModelSpec, run: LlamaRun) -> list[Term]:
     cache = cache_bytes(
         spec,
         run.context_tokens,
-        run.kv_type,
-        run.kv_type,
+        *run.kinds,
         largest_pass=run.micro_batch,
         live_copies=run.live_states,
     )
-    kind = f"{run.context_tokens} tokens ({run.kv_type})"
+    kind = f"{run.context_tokens} tokens ({run.kind_words})"
     terms = [exact("kv", "vram", cache.growing, f"{cache.growing_per_token} B per token × {kind}")]
     if cache.sliding_per_token:
-        by = f"{cache.sliding_per_token} B per token × min(context, window + {run.micro_batch}) ({run.kv_type})"
-        terms.append(exact("kv_sliding", "vram", cache.sliding, by))
+        by = f"{cache.sliding_per_token} B per token × min(context, window + {run.micro_batch}) × {run.slots} slots"
+        terms.append(exact("kv_sliding", "vram", cache.sliding * run.slots, f"{by} ({run.kind_words})"))
     if cache.state_per_copy:
         by = f"{cache.state_per_copy} B per copy × {run.slots} slots × (1 + {run.draft_mtp} drafted)"
         terms.append(exact("recurrent_state", "vram", cache.recurrent, by))
@@ -61,7 +73,7 @@ def run_terms(spec: ModelSpec, run: LlamaRun) -> tuple[Term, ...]:
     mask = tokens * run.micro_batch * 2
     terms = _cache_terms(spec, run)
     terms.append(exact("attention_mask", "vram", mask, f"{tokens} tokens × micro-batch of {run.micro_batch} × 2 B"))
-    if run.kv_type != "f16":
+    if run.kinds != ("f16", "f16"):
         by = f"{tokens} tokens × {widest} values × 2 B: one layer's cache in f16"
         terms.append(exact("dequantised_kv", "vram", tokens * widest * 2, by))
     if run.draft_mtp:

@@ -158,6 +158,9 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
         _rope_tables(spec, knobs, "vram"),
     ]
     if len(on_card) < len(sizes):
+        widest = max(width for name, width in _exchange_widths(spec).items() if name not in on_card)
+        by = f"two buffers × {knobs.rows} rows: int8 planes to the host, fp32 sums back"
+        terms.append(exact("exchange", "vram", 2 * knobs.rows * widest, by))
         streaming = (2 * STREAM_BUFFER_MIB,) * 3
         terms.append(
             estimate(

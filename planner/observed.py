@@ -163,7 +163,7 @@ def _distance(one: _Left, run: LlamaRun, card: str | None) -> tuple[bool, bool, 
     return (
         one.has_head is not (run.draft_mtp > 0),
         not same_card,
-        one.run.kv_type != run.kv_type,
+        one.run.kinds != run.kinds,
         far + 1e-3 * abs(one.run.draft_mtp - run.draft_mtp),
     )
 

@@ -42,7 +42,9 @@ def turn_seconds(model: SpeedModel) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class CardTurn:
-    """The objective for one card and host. `host` must have a bandwidth: without one nothing can be compared."""
+    """The objective for one card and host. `host` must have a bandwidth: without one nothing can be compared. `v_type` is
+    V's where the user wants another than K's.
+    """
 
     spec: ModelSpec
     base: Knobs
@@ -50,13 +52,14 @@ class CardTurn:
     host: HostBudget
     judged_host: HostBudget | None
     margin_mib: float
+    v_type: KvType | None = None
 
     def knobs(self, point: Point) -> Knobs:
         """The knobs that a point stands for, its residuals placed."""
         knobs = self.base.with_(
             residual_bits=point.residual_bits,
             k_type=point.kv_type,
-            v_type=point.kv_type,
+            v_type=self.v_type or point.kv_type,
             draft_nodes=point.draft_nodes,
             draft_depth=min(point.draft_depth, point.draft_nodes),
             prefill_chunk=min(point.prefill_chunk, self.base.context_tokens),
@@ -143,7 +146,7 @@ def search_on_card(
     if default.vram is None or card_problem(card) is not None or not card.bandwidth_gb_s.is_known:
         return default, None
     host = machine.host if machine.host is not None and machine.host.ram_read_gb_s.is_known else NOMINAL_HOST
-    turn = CardTurn(spec, default.knobs, card, host, machine.host, request.margin_mib)
+    turn = CardTurn(spec, default.knobs, card, host, machine.host, request.margin_mib, request.v_type)
     fixed = request.residual_bits or request.fixed_bits
     bits = (fixed,) if fixed else tuple(range(request.quality.min_residual_bits, 9))
     first = turn.point(default.knobs)

@@ -29,6 +29,19 @@ _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<B", 10: "<Q", 11: "<q", 12: "<d"}
 
 
+# Types of llama.cpp's forks: id → (name, weights of a block, its bytes). PrismML's ternary types, and Mirai's trellis
+# packets with their entry states.
+FORK_TYPES = {
+    42: ("Q2_0", 64, 18),
+    90: ("MS_V4T8", 64, 17),
+    91: ("MS_V2T4", 64, 18),
+    92: ("MS_V2T6", 128, 50),
+    93: ("MS_I3", 128, 49),
+    142: ("PQ2_0", 128, 34),
+    143: ("PTQ1_0", 128, 28),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SkippedArray:
     """An array that was walked over but not kept (a vocabulary, say)."""
@@ -214,13 +227,15 @@ def _storage(dims: list[int], type_id: int) -> tuple[str, int | None]:
 
     try:
         kind = GGMLQuantizationType(type_id)
+        name, (block, block_bytes) = kind.name, GGML_QUANT_SIZES[kind]
     except ValueError:
-        return f"type {type_id}", None
-    block, block_bytes = GGML_QUANT_SIZES[kind]
+        if type_id not in FORK_TYPES:
+            return f"type {type_id}", None
+        name, block, block_bytes = FORK_TYPES[type_id]
     row = dims[0] if dims else 1
     if row % block:
-        return kind.name, -1
-    return kind.name, math.prod(dims) // block * block_bytes
+        return name, -1
+    return name, math.prod(dims) // block * block_bytes
 
 
 def _placed(info: TensorInfo, data_offset: int, window: ByteWindow) -> TensorInfo:

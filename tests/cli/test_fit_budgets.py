@@ -233,3 +233,24 @@ def test_a_model_without_layer_facts(
     (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
     assert run(str(tmp_path), "--card", "RTX 4090") == code
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_k_and_v_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """With and without a search; below the floor either is refused."""
+    asked = ("google/gemma-4-31B-it", "--card", "RTX 5090", "--ctx", "32K", "--kv", "f16", "--kv-v", "q8_0")
+    for trials in ("0", "20"):
+        found = document(capsys, *asked, "--trials", trials)
+        assert (found["plan"]["k_type"], found["plan"]["v_type"]) == ("f16", "q8_0")
+        # 10 full layers × 4 heads × 512: K in 2 bytes, V in 34/32.
+        expected = 32768 * 10 * 4 * 512 * (2 + 34 / 32) / 2**20
+        assert found["memory"]["vram"]["kv_mib"]["value"] == pytest.approx(expected, abs=0.01)
+    assert run(*asked[:-1], "q4_0") == USAGE
+    assert run(*asked[:-1], "q9") == USAGE
+
+
+def test_a_vision_projector_belongs_to_llama_cpp(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*QWEN[:1], "--card", "RTX 4090", "--mmproj-mib", "900") == USAGE
+    asked = ("Qwen/Qwen3.8-27B", "--engine", "llama.cpp", "--weights-name", "Q4_K_M", "--card", "RTX 4090")
+    found = document(capsys, *asked, "--mmproj-mib", "928")
+    assert found["memory"]["vram"]["vision_projector_mib"]["value"] == 928
+    assert run(*asked, "--mmproj-mib", "0") == USAGE

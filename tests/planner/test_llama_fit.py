@@ -80,3 +80,42 @@ def test_what_cannot_be_answered_is_refused(judge: Callable[..., LlamaFit], ship
     machine = from_card(find_card("RTX 4090"))
     with pytest.raises(InvalidOption, match="no draft head"):
         fit_llama(shipped("Qwen/Qwen3-8B"), LlamaFile("Q8_0"), LlamaRun(8192, "f16", 2), machine, (), None)
+
+
+def test_k_and_v_may_have_their_own_types(judge: Callable[..., LlamaFit]) -> None:
+    both = judge(None, LlamaRun(65536, "q8_0", v_type="q4_0"), "RTX 4090", weights_mib=10000)
+    kv = both.device.memory.find("kv")
+    assert kv is not None and kv.bytes == 65536 * (34816 + 18432) // 2
+    assert "-ctk q8_0 -ctv q4_0" in both.command
+    plain = judge(None, LlamaRun(65536, "f16"), "RTX 4090", weights_mib=10000)
+    quantised = judge(None, LlamaRun(65536, "f16", v_type="q8_0"), "RTX 4090", weights_mib=10000)
+    assert plain.device.memory.find("dequantised_kv") is None
+    assert quantised.device.memory.find("dequantised_kv") is not None
+
+
+def test_slots_multiply_state_and_windows(judge: Callable[..., LlamaFit], shipped: Shipped) -> None:
+    """Four default slots warn of 450 MB: three more states of 157 MB; and a window for each of them."""
+    one, four = (judge(None, LlamaRun(8192, "f16", slots=n), "RTX 4090", weights_mib=9000) for n in (1, 4))
+    assert four.device.memory.total - one.device.memory.total == 3 * 156_893_184
+    machine = from_card(find_card("RTX 4090"))
+    windows = []
+    for slots in (1, 4):
+        run = LlamaRun(8192, "f16", slots=slots)
+        found = fit_llama(shipped("google/gemma-4-12B-it"), LlamaFile(None, 9000), run, machine, (), None)
+        term = found.device.memory.find("kv_sliding")
+        assert term is not None
+        windows.append(term.bytes)
+    assert windows[1] == 4 * windows[0]
+
+
+def test_a_vision_projector_is_counted_when_it_is_there(shipped: Shipped) -> None:
+    machine = from_card(find_card("RTX 3090"))
+    spec, run = shipped("Qwen/Qwen3.8-27B"), LlamaRun(8192, "f16")
+    with_it, without = (
+        fit_llama(spec, LlamaFile("Q4_K_M", mmproj_mib=mib), run, machine, (), None) for mib in (928.0, None)
+    )
+    assert with_it.device.memory.low - without.device.memory.low == 928 << 20
+    assert with_it.device.memory.high - without.device.memory.high > (928 + 561) << 20
+    assert "--mmproj " in with_it.command and "--mmproj " not in without.command
+    assert any("--mmproj-mib" in note for note in without.notes)
+    assert not any("--mmproj-mib" in note for note in with_it.notes)

@@ -83,3 +83,20 @@ def test_json_names_every_term_with_its_unit(odd_model: ModelSpec) -> None:
     document = cpu_memory(odd_model, KNOBS).to_json()
     assert all(name.endswith("_mib") for name in document)
     assert document["total_mib"]["unit"] == "MiB"  # type: ignore[index]
+
+
+def test_a_card_has_every_term_of_a_split_run(shipped: Callable[[str], ModelSpec]) -> None:
+    """Head, logits, staging ring, activations, cache by kind, state by copies, runtime: on the card or beside it."""
+    knobs = KNOBS.with_(device="cuda", draft_nodes=8, draft_depth=4)
+    names = {term.name for term in vram_memory(shipped("google/gemma-4-31B-it"), knobs).terms}
+    assert names >= {
+        "base", "head_base", "rotation", "norms", "residual_resident", "kv", "kv_sliding", "kv_pass", "logits",
+        "activations", "rope_tables", "exchange", "prefill_stream", "runtime",
+    }  # fmt: skip
+    hybrid = vram_memory(shipped("Qwen/Qwen3.8-27B"), knobs).find("recurrent_state")
+    assert hybrid is not None and hybrid.bytes == 2 * 156_893_184
+    host = {term.name for term in host_memory(shipped("Qwen/Qwen3.8-27B"), knobs).terms}
+    assert host >= {"residual_host", "embedding", "exchange", "process"}
+    everything = knobs.with_(resident=tuple(group.name for group in shipped("Qwen/Qwen3-8B").groups))
+    whole = vram_memory(shipped("Qwen/Qwen3-8B"), everything)
+    assert whole.find("exchange") is None and whole.find("prefill_stream") is None

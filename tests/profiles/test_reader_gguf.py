@@ -341,3 +341,22 @@ def test_one_part_of_a_split_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModel, match="one of 3 parts") as caught:
         read_gguf_spec(sparse_file(tmp_path / "part.gguf", head, size))
     assert "llama-gguf-split --merge" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("type_id", "name", "row"),
+    [(143, "PTQ1_0", 5120 // 128 * 28), (142, "PQ2_0", 5120 // 128 * 34), (90, "MS_V4T8", 5120 // 64 * 17),
+     (91, "MS_V2T4", 5120 // 64 * 18), (92, "MS_V2T6", 5120 // 128 * 50), (93, "MS_I3", 5120 // 128 * 49)],
+)  # fmt: skip
+def test_types_of_forks_have_their_sizes(type_id: int, name: str, row: int) -> None:
+    data, size = header_bytes({"general.architecture": "qwen35"}, {"w": (16, 5120)}, type_id)
+    info = parse(data + bytes(size - len(data))).tensors["w"]
+    assert (info.type_name, info.n_bytes) == (name, 16 * row)
+    odd, size = header_bytes({"general.architecture": "qwen35"}, {"w": (16, 5000)}, type_id)
+    with pytest.raises(CorruptFile, match="not whole"):
+        parse(odd + bytes(size - len(odd)))
+
+
+def test_a_type_that_nobody_knows_has_no_size() -> None:
+    data, size = header_bytes({"general.architecture": "qwen35"}, {"w": (16, 5120)}, 200)
+    assert parse(data + bytes(size - len(data))).tensors["w"].n_bytes is None
