@@ -42,8 +42,9 @@ def turn_seconds(model: SpeedModel) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class CardTurn:
-    """The objective for one card and host. `host` must have a bandwidth: without one nothing can be compared. `v_type` is
-    V's where the user wants another than K's.
+    """The objective for one card and host. `host` must have a bandwidth: without one nothing can be compared.
+
+    `v_type` is V's where the user wants another than K's.
     """
 
     spec: ModelSpec
