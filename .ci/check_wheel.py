@@ -9,6 +9,8 @@ NEEDED = (
     "twofold/__init__.py",
     "twofold/py.typed",
     "twofold/cli/app.py",
+    "twofold/cli/html/report.css",
+    "twofold/cli/html/report.html.j2",
     "twofold/engine/data/smollm2_chat.jsonl",
     "twofold/profiles/data/cards.json",
     "twofold/profiles/data/model_configs.json",

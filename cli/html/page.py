@@ -113,6 +113,10 @@ def _key_figures(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
         ("download", report.download_mib),
         ("disk", report.disk_mib),
     ]
+    seen = report.evaluation.observed
+    if seen is not None:
+        own = (("decode", seen.decode_tok_s), ("first token", seen.first_token_s), ("peak", seen.peak_mib))
+        found += [(f"seen in sessions: {name}", figure) for name, figure in own if figure is not None]
     return [
         {"name": name, "value": shown.show(name, figure), "why": None if figure.is_known else figure.by}
         for name, figure in found

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,14 @@ import pytest
 
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
+from twofold.cli.html.page import page_of
 from twofold.cli.html.private import Cleaner
+from twofold.planner.machine import HostBudget, MachineBudget
+from twofold.planner.own_runs import Observed
+from twofold.planner.request import Request
+from twofold.planner.verdict import fit
 from twofold.profiles.export import document_of, to_bytes
+from twofold.profiles.figures import measured
 from twofold.profiles.readers.shipped import shipped_spec
 
 GEMMA = ("google/gemma-4-31B-it", "--card", "RTX 4090", "--ctx", "32K")
@@ -221,3 +228,20 @@ def test_json_and_the_file_go_together(made: Made, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert json.loads(shown.out)["verdict"] == "fits"
     assert "wrote " in shown.err
+
+
+def test_what_own_sessions_reached_is_shown_as_measured() -> None:
+    spec = shipped_spec("Qwen/Qwen3-8B")
+    assert spec is not None
+    free, speed, cores = measured(64000, "MiB", "here"), measured(40.0, "GB/s", "here"), measured(8, "cores", "here")
+    host = HostBudget(free, speed, "avx2", cores)
+    report = fit(spec, MachineBudget("this machine", "this machine", (), host), Request())
+    speed = measured(5.5, "tok/s", "3 own sessions", n=3, spread=0.2)
+    seen = Observed(speed, None, None, measured(8000.0, "MiB", "3 own sessions", n=3), "3 own sessions of this build")
+    page = page_of(replace(report, evaluation=replace(report.evaluation, observed=seen)), "twofold fit", "0", "today")
+    shown = {one["name"]: one["value"] for one in page["key"]}
+    assert shown["seen in sessions: decode"]["source"] == "measured"
+    assert shown["seen in sessions: decode"]["range"] == "± 0.10, n = 3"
+    assert shown["seen in sessions: peak"]["text"] == "8,000 MiB"
+    assert shown["seen in sessions: decode"] in page["provenance"]
+    assert {row["source"] for row in page["provenance"]} >= {"measured", "reasoned"}
