@@ -144,7 +144,7 @@ def _observed(sink: Sink, report: FitReport) -> None:
         if seen.peak_mib is not None:
             parts.append(f"peak {shown(seen.peak_mib, 0)}")
         sink.prose(f"seen:  {', '.join(parts)}")
-        sink.prose(f"       {seen.note}; {seen.decode_tok_s.by}")
+        sink.prose(f"       {seen.note}; {seen.decode_tok_s.by.removeprefix('own sessions; ')}")
     if process is not None and process.n:
         sink.prose(f"       memory of the process: measured, {process.by}")
 

@@ -91,12 +91,13 @@ def process_term(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Term | N
         return _by_another_model(spec, min(reversed(usable), key=lambda one: abs(one.vocab_size - spec.vocab_size)))
     nearest = min(reversed(same), key=lambda one: _far(one, knobs))
     value = _process(nearest)
-    residual = max((abs(_process(one) - value) for one in same), default=0.0)
+    residual = max(abs(_process(one) - value) for one in same)
+    how = f"the farthest of {len(same)}"
     if len(same) == 1:
-        residual, how = ASSUMED_RESIDUAL_MIB, "assumed until a second session"
-    else:
-        residual, how = max(residual, LEAST_RESIDUAL_MIB), f"the farthest of {len(same)}"
-    by = f"nearest own session, context {nearest.context_tokens}, of {len(same)}; ± {residual:.1f} MiB, {how}"
+        residual, how = ASSUMED_RESIDUAL_MIB, "assumed until there is a second session"
+    elif residual < LEAST_RESIDUAL_MIB:
+        residual, how = LEAST_RESIDUAL_MIB, f"allowed for at least; {len(same)} sessions differ less"
+    by = f"nearest own session, context {nearest.context_tokens}; ± {residual:.1f} MiB, {how}"
     return _term(value, residual, by, len(same))
 
 

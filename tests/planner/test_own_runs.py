@@ -72,7 +72,7 @@ def test_one_session_calibrates_with_an_assumed_residual(smol: ModelSpec) -> Non
     assert term.figure.source == "measured" and term.figure.n == 1
     assert term.bytes == 90 * MIB  # the threads' scratch is a term of its own
     assert (term.low, term.high) == ((90 - ASSUMED_RESIDUAL_MIB) * MIB, (90 + ASSUMED_RESIDUAL_MIB) * MIB)
-    assert "nearest own session" in term.by and "until a second session" in term.by
+    assert "nearest own session" in term.by and "until there is a second session" in term.by
 
 
 def test_more_sessions_bound_it_by_what_they_differ(smol: ModelSpec) -> None:
