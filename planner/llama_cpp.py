@@ -49,34 +49,40 @@ def member_codec(member: LinearSpec, layer: LayerSpec, n_layers: int, quant: str
 class LlamaWeights:
     """Bytes on the card when all layers are, and bytes that stay on the host (the embedding).
 
-    `idle` is the part of the card's that a token does not read: the experts that it does not use.
+    `idle` is the part of the card's that a token does not read: the experts that it does not use. `experts` are all
+    experts' bytes by layer, where they are known.
     """
 
     card: int
     host: int
     per_layer: tuple[int, ...]
     idle: int = 0
+    experts: tuple[int, ...] = ()
 
 
 def llama_weights(spec: ModelSpec, quant: Quant) -> LlamaWeights:
     """Weight bytes of a GGUF of `spec` at `quant`, from block sizes."""
-    per_layer = []
+    per_layer, experts = [], []
     idle = 0
     for layer in spec.layers:
         total = 2 * codecs.dense_bytes(spec, layer)  # F32 in a GGUF
+        of_experts = 0
         for group in layer.groups:
             for member in group.members:
                 codec = member_codec(member, layer, spec.n_layers, quant)
                 one = codecs.gguf_bytes(member.out_features, member.in_features, codec)
                 total += one * member.copies
+                of_experts += one * member.copies if member.copies > 1 else 0
                 idle += round(one * member.copies * (1 - member.share_read(1)))
         per_layer.append(total)
+        experts.append(of_experts)
     top = "Q6_K" if quant == "Q4_K_M" else quant
     head = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, top)
     table = codecs.gguf_bytes(spec.vocab_size, spec.hidden_size, "Q4_K" if quant == "Q4_K_M" else quant)
     embedding = head if spec.tie_embeddings else table
     embedding += spec.extra_embedding_weights * embedding // max(1, spec.vocab_size * spec.hidden_size)
-    return LlamaWeights(sum(per_layer) + head + codecs.norm_bytes(spec), embedding, tuple(per_layer), idle)
+    card = sum(per_layer) + head + codecs.norm_bytes(spec)
+    return LlamaWeights(card, embedding, tuple(per_layer), idle, tuple(experts))
 
 
 def _buffers(spec: ModelSpec, context_tokens: int, kv_type: KvType) -> int:
@@ -117,9 +123,42 @@ class Alternative:
         }
 
 
-def _command(model_flag: str, context_tokens: int, kv_type: KvType, layers: int | None) -> str:
-    layer_flag = "" if layers is None else f" -ngl {layers}"
-    return f"llama-server {model_flag} -c {context_tokens} -ctk {kv_type} -ctv {kv_type} -fa on{layer_flag}"
+@dataclass(frozen=True, slots=True)
+class _OffCard:
+    """What does not stay on the card: bytes, those of them that a token reads, and how llama.cpp is told."""
+
+    bytes: int
+    read: float
+    layers_on_card: int
+    note: str
+    flags: str
+
+
+def _off_card(spec: ModelSpec, weights: LlamaWeights, buffers: int, need: float) -> _OffCard:
+    """Enough to free `need` bytes: the experts of the first layers, which a token hardly reads, else whole layers."""
+    n_layers = spec.n_layers
+    if need <= 0:
+        return _OffCard(0, 0.0, n_layers, "wholly in VRAM", " -ngl 99")
+    if sum(weights.experts) >= need:
+        moved = n = 0
+        while moved < need:
+            moved, n = moved + weights.experts[n], n + 1
+        read = moved * (1 - weights.idle / sum(weights.experts))
+        note = f"{n_layers - n} of {n_layers} layers' experts in VRAM, the others' from RAM"
+        return _OffCard(moved, read, n_layers, note, f" -ngl 99 --n-cpu-moe {n}")
+    spilled, layers = 0, n_layers
+    per_layer = sorted(weights.per_layer)
+    while spilled < need and layers > 0:
+        layers -= 1
+        spilled += per_layer[layers] + buffers // (2 * n_layers)
+    read = min(spilled, weights.card) * (1 - weights.idle / max(1, weights.card))
+    return _OffCard(
+        spilled, read, layers, f"{layers} of {n_layers} layers in VRAM, the rest from RAM", f" -ngl {layers}"
+    )
+
+
+def _command(model_flag: str, context_tokens: int, kv_type: KvType, flags: str) -> str:
+    return f"llama-server {model_flag} -c {context_tokens} -ctk {kv_type} -ctv {kv_type} -fa on{flags}"
 
 
 def model_flag(spec: ModelSpec, quant: str, repo: str | None) -> str:
@@ -190,27 +229,18 @@ def alternative(
         everything = weights.card + weights.host + buffers
         ram = reasoned(round(everything / MIB, 1), "MiB", f"{quant} blocks + {kv_type} cache, on the CPU")
         speed = _speed(0, weights.card - weights.idle, None, host)
-        command = _command(flag, context_tokens, kv_type, 0 if card is None else None)
+        command = _command(flag, context_tokens, kv_type, " -ngl 0" if card is None else "")
         in_ram = _fits_ram(ram, host, margin_mib)
         note = "on the CPU" if in_ram is not False else "on the CPU: more than the free RAM"
         return Alternative(quant, vram, ram, None, in_ram, None, spec.n_layers, speed, command, note)
     free = card.free_mib.number
     fits = (vram.high or 0.0) <= free - margin_mib
-    spilled = 0
-    layers = spec.n_layers
-    if not fits:
-        need = ((vram.high or 0.0) - (free - margin_mib)) * MIB
-        per_layer = sorted(weights.per_layer)
-        while spilled < need and layers > 0:
-            layers -= 1
-            spilled += per_layer[layers] + buffers // (2 * spec.n_layers)
-    ram = reasoned(
-        round((weights.host + spilled) / MIB, 1), "MiB", "embedding" + (" and layers off the card" if spilled else "")
-    )
-    read = 1 - weights.idle / max(1, weights.card)
-    speed = _speed((weights.card - min(spilled, weights.card)) * read, spilled * read, card, host)
-    note = "wholly in VRAM" if fits else f"{layers} of {spec.n_layers} layers in VRAM, the rest from RAM"
-    command = _command(flag, context_tokens, kv_type, 99 if fits else layers)
+    off = _off_card(spec, weights, buffers, 0.0 if fits else ((vram.high or 0.0) - (free - margin_mib)) * MIB)
+    by = "embedding" + (" and what is off the card" if off.bytes else "")
+    ram = reasoned(round((weights.host + off.bytes) / MIB, 1), "MiB", by)
+    speed = _speed(max(0.0, weights.card - weights.idle - off.read), off.read, card, host)
+    note, layers = off.note, off.layers_on_card
+    command = _command(flag, context_tokens, kv_type, off.flags)
     in_ram = _fits_ram(ram, host, margin_mib)
     if in_ram is False:
         note += ": more than the free RAM"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -95,3 +96,18 @@ def test_all_experts_take_memory(shipped: Shipped) -> None:
     for repo in ("Qwen/Qwen3.5-35B-A3B", "google/gemma-4-26B-A4B-it", "openai/gpt-oss-20b"):
         spec = shipped(repo)
         assert llama_weights(spec, "Q8_0").card > spec.n_decoder_weights * 34 / 32
+
+
+def test_llama_cpp_leaves_experts_in_ram_before_layers(shipped: Shipped, card_and_host: Machines) -> None:
+    """What people do with a mixture that the card does not hold: a token hardly reads what is in RAM then."""
+    spec, machine = shipped("Qwen/Qwen3.5-35B-A3B"), card_and_host("RTX 4090", gb_s=50)
+    q8 = next(one for one in fit(spec, machine, Request()).alternatives if one.quant == "Q8_0")
+    assert q8.fits_card is False and q8.layers_on_card == spec.n_layers
+    found = re.search(r" -ngl 99 --n-cpu-moe (\d+)$", q8.command)
+    assert found is not None and 10 < int(found[1]) < 25
+    assert f"{40 - int(found[1])} of 40 layers' experts in VRAM" in q8.note
+    assert q8.tok_s.number > 45
+    small = fit(spec, card_and_host("RTX 4090", gb_s=50), Request())
+    assert all("--n-cpu-moe" not in one.command for one in small.alternatives if one.fits_card)
+    dense = fit(shipped("Qwen/Qwen3-32B"), machine, Request()).alternatives
+    assert all("--n-cpu-moe" not in one.command for one in dense)
