@@ -28,7 +28,7 @@ STDOUT = "<stdout>"
 """The file name of an error of writing to standard output."""
 
 # Control characters other than tab and line feed, and the halves of surrogate pairs in undecodable file names.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def is_plain(stream: IO[str]) -> bool:
@@ -76,7 +76,7 @@ class Sink:
 
     def text(self, text: str) -> str:
         """`text` with glyphs that the stream can show, and nothing that a terminal would act on."""
-        return self.glyphs(_UNPRINTABLE.sub("?", text))
+        return self.glyphs(UNPRINTABLE.sub("?", text))
 
     def glyphs(self, text: str) -> str:
         """`text` with glyphs that the stream can show, control characters as they are."""

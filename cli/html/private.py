@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from twofold.cli.output import UNPRINTABLE
+
 HIDDEN = "…"
 
 _PATH = re.compile(r"""(?<![\w.:/<])(?:~|\.{1,2})?/(?:[^\s/'"]+/)*[^\s/'"]+|[A-Za-z]:\\[^\s'"]+""")
@@ -49,8 +51,9 @@ class Cleaner:
         self.hidden = False
 
     def text(self, text: str) -> str:
+        text = UNPRINTABLE.sub("?", text)  # no part of HTML, and halves of surrogate pairs cannot be written at all
         for path, name in self._paths:
-            text = text.replace(path, name)
+            text = text.replace(UNPRINTABLE.sub("?", path), UNPRINTABLE.sub("?", name))
         text = _PASSWORD.sub(f"://{HIDDEN}@", text)
         text = _PATH.sub(lambda match: last_part(match[0]), text)
         if self._names is None or self._names.search(unicodedata.normalize("NFKC", text)) is None:

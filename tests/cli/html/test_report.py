@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
 from twofold.cli.html.page import page_of
 from twofold.cli.html.private import Cleaner
+from twofold.cli.html.write import render
 from twofold.planner.machine import HostBudget, MachineBudget
 from twofold.planner.own_runs import Observed
+from twofold.planner.report import FitReport
 from twofold.planner.request import Request
 from twofold.planner.verdict import fit
 from twofold.profiles.export import document_of, to_bytes
@@ -245,3 +249,28 @@ def test_what_own_sessions_reached_is_shown_as_measured() -> None:
     assert shown["seen in sessions: peak"]["text"] == "8,000 MiB"
     assert shown["seen in sessions: decode"] in page["provenance"]
     assert {row["source"] for row in page["provenance"]} >= {"measured", "reasoned"}
+
+
+@pytest.fixture(scope="module")
+def small_report() -> FitReport:
+    spec = shipped_spec("HuggingFaceTB/SmolLM2-135M")
+    assert spec is not None
+    host = HostBudget(measured(9000, "MiB", "here"), measured(40.0, "GB/s", "here"), "avx2", measured(8, "cores", "x"))
+    return fit(spec, MachineBudget("this machine", "this machine", (), host), Request())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.text(st.characters(), min_size=1, max_size=40) | st.sampled_from(["</style><script>", "<!--", "]]>", "&lt"])
+)
+def test_any_text_stays_text(small_report: FitReport, parse: Parse, text: str) -> None:
+    hostile = replace(small_report, model=text, facts_source=text, notes=(text,), runnable=False, runnable_reason=text)
+    page = render(page_of(hostile, f"twofold fit {text}", "0", "today"), [], ["alice"])
+    page.encode("utf-8")
+    root = parse(page)
+    assert not {one.tag for one in root.all()} & {"script", "b", "img", "x"}
+    assert sum(one.tag == "style" for one in root.all()) == 1
+    said = next(one for one in root.all() if one.tag == "h1").own_text
+    cleaned = Cleaner([], ["alice"]).text(text)
+    assert re.sub(r"\s+", " ", said).strip() == re.sub(r"\s+", " ", cleaned).strip()
+    assert not any("\ud800" <= char <= "\udfff" or (char < " " and char not in "\t\n") for char in page)
