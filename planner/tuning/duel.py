@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from twofold.planner.search.space import Point
-from twofold.planner.tuning.meter import Meter, centre, spread
+from twofold.planner.tuning.meter import Meter, centre, deviation, spread
 
 MIN_ROUNDS = 6
 SURE_ROUNDS = 12
@@ -73,8 +73,8 @@ def standard_error(logs: list[float]) -> float:
         return math.inf
     shifted = [1 + one for one in logs]
     robust = spread(shifted) * statistics.median(shifted)
-    plain = statistics.stdev(logs)
-    # The middle half says nothing of a rare slow round, all of them too much: the trimmed mean stands between.
+    plain = deviation(logs)
+    # A rare slow round is hardly in the first, and too much in the second: the trimmed mean stands between.
     # A spread from a few rounds is uncertain itself, and those that happen to lie together must not decide.
     return max(robust, min(plain, 2 * robust)) / math.sqrt(len(logs)) * (1.06 + 4 / len(logs))
 

@@ -30,7 +30,7 @@ _BASELINE_LEAST = 4
 SEARCH_ERROR = 0.015
 RACE_ERRORS = (0.008, 0.005, 0.0035)
 RACERS = 12
-POLISHES = 3
+POLISHES = 6
 _ALIKE = 0.003
 """Racers that are closer than this are not told apart."""
 _HOPELESS = 1.1
