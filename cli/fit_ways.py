@@ -141,7 +141,8 @@ def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
         sink.prose(f"* {nominal_words(machine.host)}")
     for note in machine.notes:
         notes.prose(f"note: {note}")
-    notes.prose("note: ranges are reasoned from bytes and bandwidths; each says more: twofold fit MODEL --explain")
+    whence = "from bytes and bandwidths or from timed kernels"
+    notes.prose(f"note: ranges are reasoned, {whence}; each says more: twofold fit MODEL --explain")
     best = next((row for row in rows if row.runnable and row.verdict == "fits"), None)
     if best is not None:
         notes.line(f"hint: twofold chat {best.model}", style="cyan")

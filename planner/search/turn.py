@@ -34,6 +34,8 @@ def turn_seconds(model: SpeedModel) -> float | None:
     work, knobs = model.work, model.knobs
     prompt = max(1, min(PROMPT_TOKENS, knobs.context_tokens // 2))
     answer = max(1, min(ANSWER_TOKENS, knobs.context_tokens - prompt))
+    if model.timed is not None:
+        return model.timed.turn_seconds(prompt, answer, knobs.context_tokens // 2)
     likely = model.cases[1]
     prefill = work.prefill_seconds(prompt, likely)
     step = work.step_seconds(model.levels, (work.kv_fresh + work.kv_full) // 2, likely)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from twofold.planner.plan import KvType
@@ -20,6 +20,8 @@ from twofold.profiles.model_spec import LayerSpec, LinearGroup
 
 Points = dict[int, Estimate]
 """Seconds by rows."""
+GROUP = 128
+"""Inputs of a scale group, as checkpoints are made."""
 SCALED = 0.05
 """Least relative uncertainty of what is scaled from another shape."""
 _SHAPES = {
@@ -86,9 +88,10 @@ class Kernels:
         if (shape, widths[0]) in table:
             found = self._at(table[shape, widths[0]], rows)
         else:
-            sizes = {one: _product(one) for one, width in table if width == widths[0]}
-            curves = [(size, table[one, widths[0]]) for one, size in sizes.items()]
-            found = self._scaled(curves, group.in_features * group.out_features, rows, f"{op} of other shapes")
+            known = {
+                _sizes(one): self._at(points, rows) for (one, width), points in table.items() if width == widths[0]
+            }
+            found = other_shape(known, (group.out_features, group.in_features), f"{op} of other shapes")
         if gap is None:
             return found
         # between "time follows the bytes of a weight" and "time does not depend on its width"
@@ -153,19 +156,56 @@ class Kernels:
         ]
         if values == names.FIXED:
             return self._at(same[0][1], rows)
-        return self._scaled([(int(shape), points) for shape, points in same], int(values), rows, f"{op} of other sizes")
-
-    def _scaled(self, curves: list[tuple[int, Points]], size: int, rows: int, gap: str) -> Estimate:
-        return _spanned([self._at(points, rows).times(size / own) for own, points in curves], gap)
+        near = [(int(shape), self._at(points, rows)) for shape, points in same]
+        # between "a cost of its own" and "as its values"
+        parts = [part for size, one in near for part in (one, one.times(int(values) / size))]
+        return _spanned(parts, f"{op} of other sizes")
 
     @staticmethod
     def _at(points: Points, rows: int) -> Estimate:
         return points[rows] if rows in points and len(points) == 1 else between(rows, points.items(), "rows")
 
 
-def _product(shape: str) -> int:
+def _sizes(shape: str) -> tuple[int, int]:
+    """Outputs and inputs."""
     outputs, _, inputs = shape.partition("x")
-    return int(outputs) * int(inputs)
+    return int(outputs), int(inputs)
+
+
+def other_shape(known: Mapping[tuple[int, int], Estimate], wanted: tuple[int, int], gap: str) -> Estimate:
+    """A Linear of `wanted` outputs and inputs: so much for each weight and so much for each value rotated, by least
+    squares of the relative errors over those `known`; the range is as wide as the worst of them is off.
+    """
+    features = {sizes: _features(sizes) for sizes in known}
+    rows = [(features[sizes][0] / one.likely, features[sizes][1] / one.likely) for sizes, one in known.items()]
+    weight, value = _least_squares(rows)
+
+    def at(sizes: tuple[int, int]) -> float:
+        return weight * _features(sizes)[0] + value * _features(sizes)[1]
+
+    likely = at(wanted)
+    off = max(abs(at(sizes) / one.likely - 1) for sizes, one in known.items())
+    spread = max((one.high - one.low) / (2 * one.likely) for one in known.values())
+    gaps = frozenset({gap}).union(*(one.gaps for one in known.values()))
+    return Estimate(likely, likely, likely, gaps).widened(max(SCALED, off + spread))
+
+
+def _features(sizes: tuple[int, int]) -> tuple[int, int]:
+    """Weights, the last scale group counted as a whole one (which it costs), and values."""
+    outputs, inputs = sizes
+    return outputs * -(-inputs // GROUP) * GROUP, outputs + inputs
+
+
+def _least_squares(rows: list[tuple[float, float]]) -> tuple[float, float]:
+    """(a, b), neither negative, with a x + b y nearest to 1 over all (x, y); b is 0 where one row says it all."""
+    xx, xy, yy = (sum(row[i] * row[j] for row in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    x, y = (sum(row[i] for row in rows) for i in (0, 1))
+    determinant = xx * yy - xy * xy
+    if len(rows) > 1 and determinant > 1e-9 * xx * yy:
+        a, b = (x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant
+        if a >= 0 and b >= 0:
+            return a, b
+    return x / xx, 0.0
 
 
 def _attention_work(heads: str) -> int:

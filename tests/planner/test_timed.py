@@ -18,7 +18,8 @@ from twofold.planner.machine import HostBudget, MachineBudget, from_profile, wit
 from twofold.planner.propose import propose_evaluations
 from twofold.planner.request import Request
 from twofold.planner.timed import names
-from twofold.planner.timed.kernels import Kernels
+from twofold.planner.timed.curve import Estimate
+from twofold.planner.timed.kernels import Kernels, other_shape
 from twofold.planner.timed.passes import UNEVEN, TimedPasses, timed_passes
 from twofold.planner.timed.source import KernelSource
 from twofold.planner.timed.trees import DEPTHS, NODES, tree_costs
@@ -120,10 +121,26 @@ def test_another_model_is_scaled_and_says_so(
     other = shipped("Qwen/Qwen3-8B")
     found = passes(spec=other).verify(1, 512)
     assert {"linear of other shapes", "attention of other heads", "head of other shapes"} <= found.gaps
-    # the made-up cost is in proportion to weights, so the sum is right and only the range is wider
-    assert found.high / found.low > 1.1
-    per_weight = found.likely / (other.n_decoder_weights + other.head.in_features * other.head.out_features)
-    assert per_weight == pytest.approx(4e-10, rel=0.1)
+    # the made-up cost is in proportion to weights, so the sum is nearly right and the range holds it
+    weights = other.n_decoder_weights + other.head.in_features * other.head.out_features
+    assert found.high / found.low > 1.1 and found.low < 4e-10 * weights < found.high
+
+
+def test_other_shapes_are_predicted_from_weights_and_values(timed_tables: Any) -> None:
+    """Costs that are a sum of both are met exactly; what is neither widens the range."""
+    shapes = [(960, 640), (640, 640), (3072, 640), (640, 1536)]
+
+    def cost(outputs: int, inputs: int) -> float:
+        return 2e-10 * outputs * inputs + 3e-9 * (outputs + inputs)
+
+    known = {one: Estimate(*[cost(*one)] * 3) for one in shapes}
+    found = other_shape(known, (4096, 2048), "other")
+    assert found.likely == pytest.approx(cost(4096, 2048)) and found.gaps == {"other"}
+    assert found.high / found.likely == pytest.approx(1.05)
+    odd = other_shape(known | {(640, 640): Estimate(*[2 * cost(640, 640)] * 3)}, (4096, 2048), "other")
+    assert odd.high / odd.likely > 1.2
+    one = other_shape({(960, 640): known[960, 640]}, (1920, 640), "other")
+    assert one.likely == pytest.approx(2 * cost(960, 640))
 
 
 def test_layers_that_were_never_timed_are_not_added_up(
