@@ -8,8 +8,6 @@ import re
 import shlex
 from pathlib import Path
 
-import pytest
-
 from twofold.cli.app import build_app
 from twofold.cli.errors import run_app
 
@@ -27,13 +25,15 @@ def _example() -> tuple[str, list[str]]:
 def _printed(command: str) -> list[str]:
     words = shlex.split(command)
     assert words[:2] == ["twofold", "fit"]
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
+    shown = io.BytesIO()
+    stream = io.TextIOWrapper(shown, encoding="utf-8")
+    with contextlib.redirect_stdout(stream):
         assert run_app(lambda: build_app()(words[1:])) == 0
-    return shown.getvalue().splitlines()
+        stream.flush()
+    return shown.getvalue().decode("utf-8").splitlines()
 
 
-def test_the_readme_is_true(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_readme_is_true() -> None:
     command, lines = _example()
     left = _printed(command)
     for line in lines:
