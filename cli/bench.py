@@ -39,7 +39,7 @@ def bench(
     ] = None,
     widths: Annotated[str, typer.Option("--widths", metavar="ROWS", help="Passes to time, by rows.")] = "1,2,4,8,16",
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Time products and attention alone, against what the machine can do.")
+        bool, typer.Option("--kernels", help="Time products, attention and the parts of a pass; plans use them.")
     ] = False,
     tiers: Annotated[
         str | None, typer.Option("--tiers", metavar="NAMES", help="With --kernels: instruction sets, else all here.")

@@ -42,7 +42,7 @@ class Grid:
 
     verify_rows: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 25, 33, 64)
     draft_rows: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12)
-    attention_rows: tuple[int, ...] = (1, 5, 9, 17, 64)
+    attention_rows: tuple[int, ...] = (1, 3, 5, 9, 17, 64)
     contexts: tuple[int, ...] = (64, 512, 4096)
     short: int = 512
     long_rows: int = 17
