@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -38,6 +39,11 @@ _CONNECT_ARGUMENTS: dict[str, dict[str, object]] = {
     "mariadb": {"connect_timeout": CONNECT_SECONDS},
     "sqlite": {"timeout": CONNECT_SECONDS},
 }
+# Two machines that make a new study's tables at once hinder each other, once; and a server that has just been started
+# says so.
+_PASSING = re.compile(r"already exists|duplicate key|UNIQUE constraint|database is locked|starting up", re.IGNORECASE)
+_ATTEMPTS = 6
+_PAUSE_SECONDS = 0.5
 _SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
 
 
@@ -58,8 +64,15 @@ def _open(url: str, scheme: str) -> BaseStorage:
     if scheme in ("redis", "rediss"):
         return JournalStorage(_registered(RedisJournal)(url))
     arguments = _CONNECT_ARGUMENTS.get(scheme, {})
-    storage: BaseStorage = get_storage(RDBStorage(url, engine_kwargs={"connect_args": arguments}))
-    return storage
+    for attempts_left in range(_ATTEMPTS, -1, -1):
+        try:
+            storage: BaseStorage = get_storage(RDBStorage(url, engine_kwargs={"connect_args": arguments}))
+            return storage
+        except Exception as error:
+            if not attempts_left or not _PASSING.search(str(error)):
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    raise AssertionError("unreachable")
 
 
 class RedisJournal:

@@ -95,9 +95,10 @@ def test_an_interruption_ends_the_process(tiny_checkpoint: Path, plan: Plan) -> 
         if share > 0:
             raise KeyboardInterrupt
 
+    before = set(psutil.Process().children())
     with pytest.raises(KeyboardInterrupt):
         fill_apart(tiny_checkpoint, plan.model_copy(update={"prefill_chunk": 4}), GENEROUS, stop)
-    assert psutil.Process().children() == []
+    assert set(psutil.Process().children()) <= before
 
 
 def test_a_machine_short_of_memory_is_told(plan: Plan) -> None:

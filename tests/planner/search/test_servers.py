@@ -141,8 +141,9 @@ def test_two_processes_share_one_study(url: str, space: Space, objective: Object
     assert all(worker.returncode == 0 for worker in workers)
     study = optuna.load_study(study_name="shared", storage=storage_from_url(url))
     done = study.get_trials(states=(optuna.trial.TrialState.COMPLETE,))
-    assert len(done) == 40
-    assert sorted(trial.number for trial in done) == list(range(40))
+    n_own = [answer["trials"] for answer in answers]  # fewer than 20 where all neighbours of the best are known
+    assert all(10 <= n <= 20 for n in n_own) and len(done) == sum(n_own)
+    assert sorted(trial.number for trial in done) == list(range(len(done)))
     # A third that tries next to nothing itself ends where the best of both did.
     third = search(space, objective, first, n_trials=1, seed=9, storage=storage_from_url(url), study_name="shared")
     assert third.n_others > 0

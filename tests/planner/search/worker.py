@@ -23,4 +23,4 @@ if __name__ == "__main__":
     found = search(
         SPACE, seconds, Point(6, "f16", 0, 1, 64, 4), n_trials=trials, seed=seed, storage=storage, study_name="shared"
     )
-    print(json.dumps({"best": asdict(found.best), "seconds": found.outcome.seconds, "others": found.n_others}))
+    print(json.dumps({"best": asdict(found.best), "seconds": found.outcome.seconds, "trials": found.n_trials}))
