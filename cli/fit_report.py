@@ -98,7 +98,7 @@ def build_report(ref: ModelRef, asked: Asked) -> FitReport:
         request,
         download_mib=_download(ref, spec),
         gguf_flag=gguf_flag(ref),
-        gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else None,
+        gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else ref.repo if ref.file is not None else None,
         gguf_tensors=_tensors(ref),
         kl=kl,
         command=asked.command.without(_SHOWING),

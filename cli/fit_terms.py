@@ -14,6 +14,37 @@ if TYPE_CHECKING:
 SAME = 1.02
 """Likely speeds nearer than that are one: the plan's draft is as good as the best."""
 
+LEAST = 0.0005
+"""Figures below that would be shown as 0.000: JSON has them."""
+_NAMES = {
+    "rate: gpu_bytes_s": "rate: the card's memory",
+    "rate: cpu_bytes_s": "rate: RAM",
+    "rate: ram_bytes_s": "rate: RAM",
+    "rate: link_bytes_s": "rate: link of card and host",
+    "rate: cpu_macs_s": "rate: arithmetic of the CPU",
+    "rate: prefill_flops": "rate: arithmetic of the card",
+    "rate: handoff_s": "time: one hand-off",
+    "rate: layer_s": "time: one layer beside reading",
+    "decode_tok_s": "decode, little context",
+    "decode_full_tok_s": "decode, full context",
+    "tokens_per_check": "tokens per check",
+    "check_ms": "one check",
+    "host_ms": "the CPU's part of a check",
+    "draft_pass_ms": "one pass of the draft",
+    "ttft_1k_s": "first token after 1K",
+    "ttft_8k_s": "first token after 8K",
+}
+
+
+def term_name(name: str) -> str:
+    """What people call a term."""
+    return _NAMES.get(name, name)
+
+
+def is_nothing(figure: Figure) -> bool:
+    """Whether a figure would be shown as 0.000."""
+    return figure.is_number and abs(figure.number) < LEAST and abs(figure.high or 0.0) < LEAST and figure.unit != "nats"
+
 
 def _span(figure: Figure, digits: int = 1) -> str:
     if not figure.is_known or figure.low is None or figure.high is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from twofold.cli.fit_terms import draft_line, show_drafts, show_scopes
+from twofold.cli.fit_terms import draft_line, is_nothing, show_drafts, show_scopes, term_name
 from twofold.cli.output import Sink, err, out
 from twofold.profiles.units import MIB
 
@@ -23,14 +23,30 @@ WORDS = {"fits": "FITS", "tight": "TIGHT", "does_not_fit": "DOES NOT FIT", "unkn
 STYLES = {"fits": "bold green", "tight": "bold yellow", "does_not_fit": "bold red", "unknown": "bold magenta"}
 
 
+def _fixed(value: float, digits: int) -> str:
+    """A number that these digits cannot show is said to be less than the least of them."""
+    text = f"{value:,.{digits}f}"
+    return f"<{10.0**-digits:.{digits}f}" if value > 0 and float(text.replace(",", "")) == 0 else text
+
+
+def _kl(figure: Figure) -> str:
+    """A KL with three significant digits: its texts are too few for more."""
+    return f"{figure.number:.3g} {figure.unit} ({figure.source})"
+
+
 def shown(figure: Figure, digits: int = 1) -> str:
     """A figure with its range and where it comes from."""
     if not figure.is_known:
         return f"unknown ({figure.by})"
+    if figure.unit == "nats":
+        return _kl(figure)
     unit = f" {figure.unit}" if figure.unit else ""
-    value = f"{figure.number:,.{digits}f}"
+    value = _fixed(figure.number, digits)
     if figure.source == "reasoned" and figure.low is not None and figure.high is not None and figure.low != figure.high:
-        return f"{value}{unit} ({figure.low:,.{digits}f} to {figure.high:,.{digits}f}, reasoned)"
+        low, high = _fixed(figure.low, digits), _fixed(figure.high, digits)
+        if low == value == high:
+            return f"{value}{unit} (reasoned)"
+        return f"{value}{unit} ({low} to {high}, reasoned)"
     return f"{value}{unit} ({figure.source})"
 
 
@@ -251,17 +267,15 @@ def show_explanation(report: FitReport) -> None:
     for memory in (report.evaluation.vram, report.evaluation.ram):
         if memory is None:
             continue
-        rows = [(term.name, shown(term.figure, 3), term.by) for term in memory.terms]
+        rows = [(term.name, shown(term.figure, 3), term.by) for term in memory.terms if not is_nothing(term.figure)]
         rows.append(("total", shown(memory.total_figure, 3), "sum of the terms"))
         sink.table(f"terms of {memory.device.upper()}", ("term", "value", "formula"), rows)
     speed = report.evaluation.speed
     found = [(name, getattr(speed, name)) for name in speed.__dataclass_fields__]
-    found += [*report.speed_terms, ("quality: KL", report.kl), ("download", report.download_mib)]
+    found = [(name, figure) for name, figure in (*found, *report.speed_terms) if not is_nothing(figure)]
+    found += [("quality: KL", report.kl), ("download", report.download_mib)]
     found += [("disk", report.disk_mib), ("largest context", report.largest_context)]
-    rows = [
-        (name, shown(figure, 5 if figure.unit == "nats" else 3) if figure.is_known else "unknown", figure.by)
-        for name, figure in found
-    ]
+    rows = [(term_name(name), shown(figure, 3) if figure.is_known else "unknown", figure.by) for name, figure in found]
     sink.table("terms of speed, quality and disk", ("term", "value", "formula"), rows)
     if report.drafts is not None:
         show_drafts(sink, report.drafts)
@@ -285,13 +299,19 @@ def show_llama(found: LlamaFit, explain: bool) -> None:
         sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     _device(sink, found.device.memory, found.device, f"VRAM of {found.card.name}")
     sink.prose(f"speed: {shown(found.tok_s)}")
+    if found.tok_s.is_known:
+        sink.prose(f"       {found.tok_s.by}")
+    sink.prose(f"kept back: {found.margin_words}")
     for near in found.nearest:
         sink.prose(f"fits instead: {near.change}  ({near.vram_mib:,.0f} MiB)")
     if found.verdict in ("tight", "does_not_fit") and found.device.shortfall_mib is not None:
         sink.prose(f"missing: {shown(found.device.shortfall_mib, 0)}")
     sink.line(f"command: {found.command}")
+    if found.run.draft_mtp:
+        sink.prose(f"not in the command: the options for a draft of {found.run.draft_mtp}, which differ between builds")
     if explain:
-        rows = [(term.name, shown(term.figure, 3), term.by) for term in found.device.memory.terms]
+        terms = [term for term in found.device.memory.terms if not is_nothing(term.figure)]
+        rows = [(term.name, shown(term.figure, 3), term.by) for term in terms]
         sink.table("terms of VRAM", ("term", "value", "formula"), rows)
     for note in found.notes:
         notes.prose(f"note: {note}")

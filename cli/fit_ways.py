@@ -40,7 +40,7 @@ def _in_vram(choice: Choice) -> str:
 
 def show_choices(sink: Sink, report: FitReport) -> None:
     """twofold's plan among llama.cpp's files, the best way first, then the commands to paste."""
-    from twofold.planner.alternatives import nominal_words
+    from twofold.planner.alternatives import ORDER, nominal_words
 
     choices = report.choices
     has_kl = any(choice.kl.is_known for choice in choices)
@@ -52,17 +52,23 @@ def show_choices(sink: Sink, report: FitReport) -> None:
         row = [str(rank), name_of(choice), choice.quality or "its own", brief(choice.compared) + star, mib]
         row.append(_in_vram(choice))
         if has_kl:
-            row.insert(3, f"{choice.kl.number:g}" if choice.kl.is_known else "")
+            row.insert(3, f"{choice.kl.number:.3g}" if choice.kl.is_known else "")
         rows.append(row)
     columns = ["", "way", "class", *["KL"] * has_kl, "tok/s", "MiB", "in VRAM"]
-    sink.table("what would serve, best first: what fits, then the quality floor, then speed", columns, rows)
+    serves = any(choice.serves is not False for choice in choices)
+    sink.table("what would serve, best first" if serves else "what was looked at: none would serve", columns, rows)
     if is_nominal:
         sink.prose(f"* {nominal_words(report.machine.host)}")
+    sink.prose(f"order: {ORDER}")
     for rank, choice in enumerate(choices, 1):
         if choice.serves is False:
             sink.line(f"{rank}: does not fit")
+        if not choice.runnable:
+            sink.line(f"{rank}: this version does not run it")
         if choice.beaten_by is not None:
-            sink.prose(f"{rank}: {choice.beaten_by} is as good and faster, or better and no slower", indent="   ")
+            sink.prose(f"{rank}: {choice.beaten_by} is {choice.beaten_how}", indent="   ")
+        if choice.make is not None:
+            sink.line(f"{rank}: make its file first: {choice.make}")
     sink.line("commands (names of repositories follow a convention and were not looked up):")
     for rank, choice in enumerate(choices, 1):
         sink.line(f"{rank}: {choice.command if choice.runnable else 'not with this version'}")
@@ -125,6 +131,7 @@ def _wait(seconds: Figure) -> str:
 def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
     """The known models as a table, and the best one that runs as a hint."""
     from twofold.planner.alternatives import nominal_words
+    from twofold.planner.rank import USABLE_TOK_S
 
     sink, notes = out(), err()
     table = []
@@ -136,6 +143,10 @@ def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
         table.append((row.model, fits, runs, row.quality, speed, wait, download))
     columns = ("model", "fits", "runs", "class", "tok/s", "1K, s", "GiB")
     sink.table(f"known models on {machine.label}", columns, table)
+    tokens = max(row.plan.context_tokens for row in rows)
+    sink.prose(f"context: {tokens:,} tokens, or a model's own where that is less (--ctx states another)")
+    order = f"what fits, what this version runs, what likely reaches {USABLE_TOK_S:g} tok/s, then the larger model"
+    sink.prose(f"order: {order}")
     sink.prose("1K, s: wait for the first token after a prompt of 1K. GiB: download. runs: this version runs the plan.")
     if any("*" in row[4] for row in table):
         sink.prose(f"* {nominal_words(machine.host)}")

@@ -15,7 +15,7 @@ from twofold.planner.llama_cpp import Alternative
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.plan import KvType
 from twofold.planner.propose import NOMINAL_HOST
-from twofold.planner.quality import RANK, known_kl, plan_class, quant_class
+from twofold.planner.quality import RANK, QualityClass, known_kl, plan_class, quant_class
 from twofold.planner.request import Request
 from twofold.profiles.figures import Figure
 from twofold.profiles.model_spec import ModelSpec
@@ -30,7 +30,8 @@ class Choice:
 
     `serves`: whether the memory for it is there (None: unknown). `quality` is None for a file whose types are its own.
     `compared` is the speed by which it was ranked, on the host that is known or a nominal one. `beaten_by` names a way
-    that is no slower and no worse, and better in one of the two.
+    that runs, is likely no slower and of no worse a class, and better in one of the two: `beaten_how`. `make`: how to
+    make a file that nothing says exists.
     """
 
     engine: Literal["twofold", "llama.cpp"]
@@ -47,6 +48,8 @@ class Choice:
     command: str
     whole_on_card: bool = False
     beaten_by: str | None = None
+    beaten_how: str | None = None
+    make: str | None = None
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -63,6 +66,8 @@ class Choice:
             "compared_tok_s": self.compared.to_json(),
             "command": self.command,
             "beaten_by": self.beaten_by,
+            "beaten_how": self.beaten_how,
+            "make_first": self.make,
         }
 
 
@@ -114,6 +119,7 @@ def llama_choice(spec: ModelSpec, one: Alternative, nominal: Alternative, kind: 
         compared=one.tok_s if one.tok_s.is_known else nominal.tok_s,
         command=one.command,
         whole_on_card=bool(one.fits_card),
+        make=one.make,
     )
 
 
@@ -136,8 +142,16 @@ def nominal_words(host: HostBudget | None) -> str:
     return f"were the RAM to read {speed:g} GB/s; twofold probe measures it, --ram-gb-s states it"
 
 
+ORDER = (
+    "what this version or llama.cpp runs today, what surely fits, what meets the quality floor, what a card holds "
+    "whole at Q8_0 or as it is, then the likely faster; below the floor also the likely faster; last what does not fit"
+)
+"""The rule of `ranked`, for people."""
+
+
 def _needs_no_split(choice: Choice) -> bool:
-    return choice.whole_on_card and choice.quality == "q8"
+    """Splitting what fits unsplit buys nothing, and llama.cpp's speed is counted without a draft, which it can add."""
+    return choice.whole_on_card and choice.quality in ("q8", None)
 
 
 def _speed(choice: Choice) -> float:
@@ -148,33 +162,49 @@ def _grade(choice: Choice) -> int:
     return RANK[choice.quality] if choice.quality is not None else -1
 
 
+def _severity(choice: Choice) -> int:
+    return {True: 0, None: 1, False: 2}[choice.serves]
+
+
 def _beats(other: Choice, one: Choice) -> bool:
-    if other.serves is False or other.quality is None or one.quality is None or not other.compared.is_known:
+    if other.quality is None or one.quality is None or not other.compared.is_known or not one.compared.is_known:
         return False
-    if not one.compared.is_known:
+    if not other.runnable or other.serves is False or _severity(other) > _severity(one):
+        return False
+    if _needs_no_split(one) and not _needs_no_split(other):
         return False
     no_worse = _grade(other) >= _grade(one) and _speed(other) >= _speed(one)
     return no_worse and (_grade(other) > _grade(one) or _speed(other) > ENOUGH_FASTER * _speed(one))
 
 
+def _how(other: Choice, one: Choice) -> str:
+    """What makes `other` the better way, by class; surely only where the ranges of the speeds do not meet."""
+    of_class = "a better class" if _grade(other) > _grade(one) else "the same class"
+    slowest, fastest = other.compared.low or _speed(other), one.compared.high or _speed(one)
+    faster = "faster" if slowest > fastest else "likely faster"
+    return f"of {of_class} and {faster if _speed(other) > ENOUGH_FASTER * _speed(one) else 'likely no slower'}"
+
+
 def ranked(choices: Sequence[Choice], request: Request) -> tuple[Choice, ...]:
-    """What serves first, then what is at or above the quality floor, then the faster, then the better.
+    """The best way first, by `ORDER`; what is beaten stands below what beats it."""
+    floor = floor_class(request)
 
-    A Q8_0 file that the card holds wholly goes before all else at its floor: splitting what fits unsplit buys nothing,
-    and its speed is counted without a draft, which llama.cpp can add.
-    """
-    floor = plan_class(request.quality.min_residual_bits, "f16", "f16")
-
-    def order(one: Choice) -> tuple[int, bool, bool, float, int]:
-        severity = {True: 0, None: 1, False: 2}[one.serves]
+    def order(one: Choice) -> tuple[bool, bool, int, bool, bool, float, int]:
         is_below = one.quality is not None and _grade(one) < RANK[floor]
-        return severity, is_below, not _needs_no_split(one), -_speed(one), -_grade(one)
+        rank = one.serves is False, not one.runnable, _severity(one), is_below, not _needs_no_split(one)
+        return *rank, -_speed(one), -_grade(one)
 
     marked = []
     for one in choices:
         better = next((other for other in choices if other is not one and _beats(other, one)), None)
-        marked.append(replace(one, beaten_by=name_of(better) if better else None))
+        by, how = (name_of(better) if better else None), (_how(better, one) if better else None)
+        marked.append(replace(one, beaten_by=by, beaten_how=how))
     return tuple(sorted(marked, key=order))
+
+
+def floor_class(request: Request) -> QualityClass:
+    """The least class that the request accepts."""
+    return plan_class(request.quality.min_residual_bits, "f16", "f16")
 
 
 def name_of(choice: Choice) -> str:
@@ -188,39 +218,49 @@ def _span(figure: Figure) -> str:
     return f"{low:.3g} to {high:.3g} tok/s"
 
 
+def _use(choice: Choice) -> str:
+    """The command, and that its file has to be made where nothing says that it exists."""
+    return f"{' (make its file first)' if choice.make else ''}: {choice.command}"
+
+
 def advice(card: CardBudget | None, choices: Sequence[Choice], request: Request) -> str | None:
     """What to use, said plainly also where it is not twofold; `choices` as `ranked` gave them."""
-    whole = next((one for one in choices if one.engine == "llama.cpp" and one.whole_on_card and one.quality), None)
-    q8 = next((one for one in choices if _needs_no_split(one)), None)
-    if card is not None and q8 is not None:
-        return f"Q8_0 fits this card: use llama.cpp: {q8.command}"
+    unsplit = next((one for one in choices if _needs_no_split(one)), None)
+    if card is not None and unsplit is not None:
+        what = unsplit.what if unsplit.quality is not None else "the file as it is"
+        return f"{what} fits this card: use llama.cpp{_use(unsplit)}"
     own = next((one for one in choices if one.engine == "twofold"), None)
     if own is None:
         return None
-    original = next((one for one in choices if one.engine == "llama.cpp" and one.quality is None and one.serves), None)
+    others = [one for one in choices if one.engine == "llama.cpp"]
+    original = next((one for one in others if one.quality is None and one.serves), None)
     if original is not None and _speed(original) > ENOUGH_FASTER * _speed(own):
         return (
             f"use llama.cpp: the file as it is loses nothing, and is likely faster, {_span(original.compared)} against "
-            f"{_span(own.compared)}: {original.command}"
+            f"{_span(own.compared)} of twofold's plan{_use(original)}"
         )
-    grade = min(_grade(own), RANK[plan_class(request.quality.min_residual_bits, "f16", "f16")])
-    rivals = [one for one in choices if one.engine == "llama.cpp" and one.serves is not False and _grade(one) >= grade]
-    rival = max(rivals, key=_speed, default=None)
+    whole = next((one for one in others if one.whole_on_card and one.quality), None)
+    grade = min(_grade(own), RANK[floor_class(request)])
+    rival = max((one for one in others if one.serves is not False and _grade(one) >= grade), key=_speed, default=None)
     if own.serves is False:
-        good = None
         if rival is not None and rival.serves:
-            good = f"use llama.cpp: {rival.what}, {rival.place}, {_span(rival.compared)}: {rival.command}"
-        if good is None and whole is not None:
-            return f"{whole.what} fits this card wholly, at lower quality than Q8_0: {whole.command}"
-        return good
+            return f"use llama.cpp: {rival.what}, {rival.place}, {_span(rival.compared)}{_use(rival)}"
+        return f"{whole.what} fits this card wholly, at lower quality than Q8_0{_use(whole)}" if whole else None
     if rival is not None and own.compared.is_known and _speed(rival) > ENOUGH_FASTER * _speed(own):
         return (
             f"use llama.cpp: {rival.what} is likely faster at this quality, {_span(rival.compared)} against "
-            f"{_span(own.compared)}: {rival.command}"
+            f"{_span(own.compared)} of twofold's plan{_use(rival)}"
         )
     if whole is not None and whole.beaten_by is None:
+        first = choices[0]
+        at_floor = "" if first is whole else f"; first in the order is {name_of(first)}, {_span(first.compared)}"
         return (
             f"{whole.what} fits this card wholly, at lower quality than Q8_0 ({_span(whole.compared)} against "
-            f"{_span(own.compared)}): {whole.command}"
+            f"{_span(own.compared)} of twofold's plan{at_floor}){_use(whole)}"
+        )
+    if not own.runnable and rival is not None and rival.serves:
+        return (
+            f"use llama.cpp: this version does not run twofold's plan; {rival.what}, {rival.place}, "
+            f"{_span(rival.compared)}{_use(rival)}"
         )
     return None

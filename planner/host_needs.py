@@ -51,7 +51,7 @@ def _needed(spec: ModelSpec, evaluation: Evaluation, card: CardBudget, target: f
         return model.likely_tok_s(rates(card, _host_at(gb_s))[1]) or 0.0
 
     if likely(MOST_GB_S) < target:
-        why = f"{target:g} tok/s is not reached with any RAM: card, hand-offs or arithmetic are slower"
+        why = f"{target:g} tok/s is likely not reached with any RAM: card, hand-offs or arithmetic are slower"
         return unknown("GB/s", why)
     low, high = 1.0, MOST_GB_S
     for _ in range(12):

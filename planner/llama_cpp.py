@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from twofold.planner import codecs
+from twofold.planner.gguf_files import gguf_name
 from twofold.planner.llama_run import LlamaRun, run_terms
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.memory import CUDA_CONTEXT_MIB
@@ -92,8 +93,8 @@ def _buffers(spec: ModelSpec, context_tokens: int, kv_type: KvType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One way to run the model with llama.cpp: what it needs, whether a card holds it whole, how fast, and the
-    command.
+    """One way to run the model with llama.cpp: what it needs, whether a card holds it whole, how fast, the command,
+    and how to `make` a file that nothing says exists.
     """
 
     quant: str
@@ -106,6 +107,7 @@ class Alternative:
     tok_s: Figure
     command: str
     note: str
+    make: str | None = None
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -120,6 +122,7 @@ class Alternative:
             "tok_s": self.tok_s.to_json(),
             "command": self.command,
             "note": self.note,
+            "make_first": self.make,
         }
 
 
@@ -159,17 +162,6 @@ def _off_card(spec: ModelSpec, weights: LlamaWeights, buffers: int, need: float)
 
 def _command(model_flag: str, context_tokens: int, kv_type: KvType, flags: str) -> str:
     return f"llama-server {model_flag} -c {context_tokens} -ctk {kv_type} -ctv {kv_type} -fa on{flags}"
-
-
-def model_flag(spec: ModelSpec, quant: str, repo: str | None) -> str:
-    """`-hf REPO:QUANT`, or `-m FILE` for a model that has no Hub name.
-
-    Without a known repository its name follows a common convention and was not looked up.
-    """
-    name = spec.name.split("/")[-1]
-    if repo is None and "/" in spec.name:
-        repo = f"unsloth/{name}-GGUF"
-    return f"-hf {repo}:{quant}" if repo else f"-m {name}-{quant}.gguf"
 
 
 def _speed(card_bytes: float, host_bytes: float, card: CardBudget | None, host: HostBudget | None) -> Figure:
@@ -255,23 +247,18 @@ def alternatives(
     host: HostBudget | None,
     margin_mib: float,
     repo: str | None = None,
+    source_flag: str | None = None,
 ) -> tuple[Alternative, ...]:
-    """Q8_0, Q6_K and Q4_K_M with llama.cpp; those wholly in VRAM first, then by quality."""
-    every = [
-        alternative(
-            spec,
-            quant,
-            llama_weights(spec, quant),
-            WEIGHTS_SPREAD[quant],
-            context_tokens,
-            kv_type,
-            card,
-            host,
-            margin_mib,
-            model_flag(spec, quant, repo),
-        )
-        for quant in QUANTS
-    ]
+    """Q8_0, Q6_K and Q4_K_M with llama.cpp; those wholly in VRAM first, then by quality.
+
+    `source_flag` opens the GGUF file that the model is, where it is one.
+    """
+    every = []
+    for quant in QUANTS:
+        weights, spread = llama_weights(spec, quant), WEIGHTS_SPREAD[quant]
+        name = gguf_name(spec, quant, repo, source_flag)
+        one = alternative(spec, quant, weights, spread, context_tokens, kv_type, card, host, margin_mib, name.flag)
+        every.append(replace(one, make=name.make))
     return tuple(sorted(every, key=lambda one: not one.fits_card))
 
 

@@ -79,6 +79,7 @@ class LlamaFit:
     nearest: tuple[NearRun, ...]
     command: str
     notes: tuple[str, ...]
+    is_margin_given: bool = False
 
     @property
     def verdict(self) -> Verdict:
@@ -87,6 +88,17 @@ class LlamaFit:
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
+
+    @property
+    def margin_words(self) -> str:
+        """The margin and why it is that much."""
+        mib = f"{self.device.margin_mib:,.0f} MiB"
+        if self.is_margin_given:
+            return f"{mib}, as stated by --margin"
+        seen, unseen = f"{OBSERVED_MARGIN_MIB:g}", f"{DEFAULT_MARGIN_MIB:g}"
+        if self.calibration is None:
+            return f"{mib}: no reported run calibrates the estimate (else {seen}); --margin states another"
+        return f"{mib}: a reported run of this file calibrates the estimate (else {unseen}); --margin states another"
 
     def to_json(self) -> dict[str, object]:
         """The document of `fit --engine llama.cpp --format json`."""
@@ -115,6 +127,7 @@ class LlamaFit:
             "nearest": [_near_json(one) for one in self.nearest],
             "alternatives": [],
             "calibration": _calibration_json(self.calibration),
+            "margin": self.margin_words,
             "machine": self.machine.to_json(),
             "notes": list(self.notes),
         }
@@ -243,14 +256,18 @@ def _tok_s(found: Calibration | None, memory: DeviceMemory, card: CardBudget, ru
     seen = found.nearest if found is not None else None
     is_same = seen is not None and is_same_card(card.name, seen.gpu) and (seen.spec_n or 0) == run.draft_mtp
     if seen is not None and seen.tok_s is not None and is_same:
-        return reported(seen.tok_s, "tok/s", f"{seen.id}, at {seen.ctx} tokens: {seen.source}")
+        draft = f"draft of {seen.spec_n}" if seen.spec_n else "no draft"
+        theirs = f"of the run {seen.id} at {seen.ctx} tokens, KV {seen.kv}, {draft}, on {seen.gpu}: {seen.source}"
+        if (seen.ctx, seen.kv) == (run.context_tokens, run.kind_words):
+            return reported(seen.tok_s, "tok/s", theirs)
+        return reported(seen.tok_s, "tok/s", f"{theirs}; this run: {run.context_tokens} tokens, KV {run.kind_words}")
     if not card.bandwidth_gb_s.is_known:
         return unknown("tok/s", f"the bandwidth of {card.name} is unknown: {card.bandwidth_gb_s.by}")
     read = memory.terms[0].bytes - (CUDA_CONTEXT_MIB[1] * MIB if found is not None else 0)
     slow, likely, fast = (card.bandwidth_gb_s.number * 1e9 * share / read for share in LLAMA_EFFICIENCY)
-    draft = ", its draft not counted" if run.draft_mtp else ""
-    by = f"bandwidth × {LLAMA_EFFICIENCY[0]:g} to {LLAMA_EFFICIENCY[2]:g} / weights, little context{draft}"
-    return reasoned(round(likely, 2), "tok/s", by, low=round(slow, 2), high=round(fast, 2))
+    draft = f": the draft of {run.draft_mtp} would add to it" if run.draft_mtp else ""
+    by = f"bandwidth × {LLAMA_EFFICIENCY[0]:g} to {LLAMA_EFFICIENCY[2]:g} / weights, little context, no draft counted"
+    return reasoned(round(likely, 2), "tok/s", by + draft, low=round(slow, 2), high=round(fast, 2))
 
 
 def _command(file: LlamaFile, run: LlamaRun) -> str:
@@ -335,4 +352,5 @@ def fit_llama(
         nearest=tuple(nearest[:3]),
         command=_command(file, run),
         notes=_notes(machine, found, file, run),
+        is_margin_given=margin_mib is not None,
     )

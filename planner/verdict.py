@@ -88,7 +88,7 @@ def _ways(
     context, kind, margin = evaluation.knobs.context_tokens, evaluation.knobs.k_type, request.margin_mib
 
     def on(host: HostBudget | None) -> tuple[list[Alternative], Alternative | None]:
-        found = list(alternatives(spec, context, kind, card, host, margin, gguf_repo))
+        found = list(alternatives(spec, context, kind, card, host, margin, gguf_repo, file.flag if file else None))
         if file is None:
             return found, None
         facts = (spec, file.file_bytes, file.flag, context, kind, card, host, margin)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from twofold.cli.fit_terms import is_nothing, term_name
 from twofold.cli.fit_view import WORDS
 from twofold.cli.fit_ways import name_of, short_place
 from twofold.cli.html.charts import NARROW, WIDE, Chart, Series, line_chart, tokens_label
 from twofold.cli.html.provenance import Provenance
-from twofold.planner.alternatives import nominal_words
+from twofold.planner.alternatives import ORDER, nominal_words
 from twofold.planner.quality import RANK
 from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.units import MIB
@@ -71,7 +72,7 @@ def _device(shown: Provenance, memory: DeviceMemory, device: DeviceVerdict | Non
             "value": shown.show(f"{place}: {_term_name(term)}", term.figure),
         }
         for term in memory.terms
-        if term.high
+        if not is_nothing(term.figure)
     ]
     free = device.free_mib if device else None
     return {
@@ -245,6 +246,8 @@ def _choice(choice: Choice, rank: int, top: float, shown: Provenance) -> dict[st
         "bar": _speed_bar(speed, top),
         "command": choice.command if choice.runnable else None,
         "beaten_by": choice.beaten_by,
+        "beaten_how": choice.beaten_how,
+        "make": choice.make,
     }
 
 
@@ -260,7 +263,9 @@ def _choices(report: FitReport, shown: Provenance) -> dict[str, Any]:
     top = max((one.high or one.number for one in known), default=0.0)
     rows = [_choice(one, rank, top, shown) for rank, one in enumerate(report.choices, 1)]
     assumed = any(row["is_assumed"] for row in rows)
-    return {"rows": rows, "assumed": nominal_words(report.machine.host) if assumed else None}
+    serves = any(one.serves is not False for one in report.choices)
+    assumed_words = nominal_words(report.machine.host) if assumed else None
+    return {"rows": rows, "assumed": assumed_words, "order": ORDER, "serves": serves}
 
 
 def _machine(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
@@ -305,6 +310,11 @@ def _nearest(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
     return found
 
 
+def _terms(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
+    named = [(term_name(name), figure) for name, figure in report.speed_terms if not is_nothing(figure)]
+    return [{"name": name, "value": shown.show(name, figure)} for name, figure in named]
+
+
 def page_of(report: FitReport, command: str, version: str, day: str) -> dict[str, Any]:
     """Everything on the page. Figures are shown through one `Provenance`, whose rows come last."""
     shown = Provenance()
@@ -327,7 +337,7 @@ def page_of(report: FitReport, command: str, version: str, day: str) -> dict[str
         "choices": _choices(report, shown),
         "nearest": _nearest(report, shown),
         "host_needs": _host_needs(report, shown),
-        "terms": [{"name": name, "value": shown.show(name, figure)} for name, figure in report.speed_terms],
+        "terms": _terms(report, shown),
         "machine": _machine(report, shown),
         "others": [(name, WORDS[found.verdict].lower()) for name, found in report.others],
         "facts_source": report.facts_source,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from twofold.planner.alternatives import Choice
+from twofold.planner.alternatives import Choice, name_of, ranked
 from twofold.planner.machine import MachineBudget, with_vram
 from twofold.planner.quality import RANK
 from twofold.planner.request import QualityFloor, Request
@@ -18,11 +19,12 @@ Shipped = Callable[[str], ModelSpec]
 Machines = Callable[..., MachineBudget]
 
 
-def _order(one: Choice, floor: str) -> tuple[int, bool, bool, float]:
-    unsplit = one.whole_on_card and one.quality == "q8"
+def _order(one: Choice, floor: str) -> tuple[bool, bool, int, bool, bool, float]:
+    unsplit = one.whole_on_card and one.quality in ("q8", None)
     speed = one.compared.number if one.compared.is_known else 0.0
     below = one.quality is not None and RANK[one.quality] < RANK[floor]
-    return {True: 0, None: 1, False: 2}[one.serves], below, not unsplit, -speed
+    severity = {True: 0, None: 1, False: 2}[one.serves]
+    return one.serves is False, not one.runnable, severity, below, not unsplit, -speed
 
 
 @pytest.mark.parametrize("floor", ["q8", "q6", "q4"])
@@ -53,13 +55,57 @@ def test_every_way_says_mib_speed_and_a_command(shipped: Shipped, card_and_host:
         assert one["command"].endswith(f"-c 32768 -ctk {kind} -ctv {kind} -fa on -ngl {layers}")
 
 
-def test_beaten_by_is_true(shipped: Shipped, card_and_host: Machines) -> None:
-    report = fit(shipped("google/gemma-4-31B-it"), card_and_host("RTX 4090"), Request(context_tokens=32768))
-    beaten = {one.what: one.beaten_by for one in report.choices}
+@pytest.mark.parametrize("ram_gib", [None, 8, 64])
+@pytest.mark.parametrize("card", ["RTX 3060 12GB", "RTX 4090", "RTX 5090"])
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-8B", "google/gemma-4-31B-it", "Qwen/Qwen3.8-27B"])
+def test_order_remarks_and_advice_agree(
+    shipped: Shipped, card_and_host: Machines, card_alone: Machines, model: str, card: str, ram_gib: int | None
+) -> None:
+    machine = card_alone(card) if ram_gib is None else card_and_host(card, ram_gib=ram_gib)
+    report = fit(shipped(model), machine, Request(context_tokens=8192))
+    names = [name_of(one) for one in report.choices]
+    for rank, one in enumerate(report.choices):
+        if one.beaten_by is None:
+            continue
+        better = names.index(one.beaten_by)
+        assert better < rank, "what beats a way stands above it"
+        assert report.choices[better].runnable
+        low, high = report.choices[better].compared.low, one.compared.high
+        assert low is not None and high is not None and one.beaten_how is not None
+        assert "likely" in one.beaten_how or low > high
+    first = report.choices[0]
+    assert first.runnable or all(not one.runnable or one.serves is False for one in report.choices)
+    if report.advice is not None:
+        advised = next(one for one in report.choices if report.advice.endswith(one.command))
+        assert advised is first or first.what in report.advice
+
+
+def test_a_way_that_does_not_run_beats_none(shipped: Shipped, card_alone: Machines) -> None:
+    """Q8_0 wholly on the card, and a plan of the same class with wider and higher figures that nothing runs yet."""
+    report = fit(shipped("Qwen/Qwen3-8B"), card_alone("RTX 3060 12GB"), Request(context_tokens=8192))
     q8, own = (next(c for c in report.choices if c.what.startswith(word)) for word in ("Q8_0", "2-bit"))
+    assert q8.whole_on_card and not own.runnable and own.compared.number > 1.05 * q8.compared.number
+    assert report.choices[0] is q8 and q8.beaten_by is None
+    assert report.advice is not None and report.advice.startswith("Q8_0 fits this card: use llama.cpp: ")
+
+
+def test_once_it_runs_a_faster_way_beats_a_split_file(shipped: Shipped, card_and_host: Machines) -> None:
+    report = fit(shipped("google/gemma-4-31B-it"), card_and_host("RTX 4090"), Request(context_tokens=32768))
+    assert all(one.beaten_by is None or not one.beaten_by.startswith("twofold") for one in report.choices)
+    able = [replace(one, runnable=True) for one in report.choices]
+    found = {one.what: one for one in ranked(able, Request())}
+    q8, own = found["Q8_0"], next(one for one in found.values() if one.engine == "twofold")
     assert own.compared.number > q8.compared.number and own.quality == q8.quality
-    assert beaten["Q8_0"] == "twofold, 2-bit base + 6-bit residual"
-    assert beaten["Q4_K_M"] is None, "nothing of its speed is better"
+    assert q8.beaten_by == "twofold, 2-bit base + 6-bit residual"
+    assert q8.beaten_how is not None and q8.beaten_how.startswith("of the same class and ")
+    assert found["Q4_K_M"].beaten_by is None, "nothing of its speed is better"
+
+
+def test_the_advice_says_whose_speed_it_compares(shipped: Shipped, card_alone: Machines) -> None:
+    report = fit(shipped("google/gemma-4-31B-it"), card_alone("RTX 4090"), Request(context_tokens=32768))
+    assert report.advice is not None and report.advice.startswith("Q4_K_M fits this card wholly, at lower quality")
+    own = next(one for one in report.choices if one.engine == "twofold").compared
+    assert f"{own.low:.3g} to {own.high:.3g} tok/s of twofold's plan" in report.advice
 
 
 def test_a_27b_on_a_5090_is_for_llama_cpp(shipped: Shipped, card_alone: Machines) -> None:
