@@ -22,8 +22,16 @@ READER_LEFT = 141
 
 
 def _no_space(error: OSError) -> TwofoldError:
-    place = f" at {error.filename}" if error.filename else ""
-    return NotEnoughSpace(f"the disk is full{place}", hint="free some space, or set TWOFOLD_HOME to a larger disk")
+    name = "" if error.filename is None else str(error.filename)
+    elsewhere = "set TWOFOLD_HOME to a larger disk" if not name or _is_own(name) else "name a place on another disk"
+    return NotEnoughSpace(f"the disk is full{f' at {name}' if name else ''}", hint=f"free some space, or {elsewhere}")
+
+
+def _is_own(name: str) -> bool:
+    """Whether a path is below the folders that twofold keeps things in."""
+    from twofold.profiles.settings import cache_dir, data_dir, state_dir
+
+    return any(name.startswith(str(place)) for place in (cache_dir(), data_dir(), state_dir()))
 
 
 def _native_missing(error: Exception) -> TwofoldError:
@@ -51,10 +59,7 @@ def _from_os(error: OSError) -> TwofoldError:
 def _path_hint(number: int | None, name: str) -> str | None:
     import errno
 
-    from twofold.profiles.settings import cache_dir, data_dir, state_dir
-
-    own = any(name.startswith(str(place)) for place in (cache_dir(), data_dir(), state_dir()))
-    if own:
+    if _is_own(name):
         return "set TWOFOLD_HOME to a folder that you can write: twofold doctor"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return "check the permissions, or name another place"

@@ -39,7 +39,7 @@ def fit(
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
     pareto: Annotated[bool, typer.Option("--pareto", help="Show speed against quality and context.")] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the answer with pictures as one HTML file.")
+        str | None, typer.Option("--html", metavar="FILE", help="Write the answer with pictures as one HTML file.")
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Exit with 0 all the same, and take --vram as stated.")
@@ -74,12 +74,14 @@ def fit(
     from twofold.cli.fit_report import Asked, command_of, refuse_pictures
     from twofold.cli.html.write import check_target
     from twofold.cli.llama_options import llama_file, llama_run, needs_llama
+    from twofold.planner.search.storage import check_url
 
+    page = check_target(html) if html is not None else None
     uses_llama = needs_llama(engine, weights_name, weights_mib, mmproj_mib, draft_mtp, slots)
     if uses_llama or model is None:
         refuse_pictures(pareto, html, uses_llama)
-    if html is not None:
-        check_target(html)
+    if storage is not None:
+        check_url(storage)
     if uses_llama:
         file = llama_file(weights_name, weights_mib, mmproj_mib)
         run = llama_run(ctx, kv, kv_v, draft_mtp, slots)
@@ -99,10 +101,10 @@ def fit(
         command=command_of(context, model),
         n_trials=build_trials(trials),
         storage=storage,
-        with_pareto=pareto or html is not None,
+        with_pareto=pareto or page is not None,
         is_forced=force,
     )
-    raise typer.Exit(_one(model, asked, explain, pareto, html, output))
+    raise typer.Exit(_one(model, asked, explain, pareto, page, output))
 
 
 def _llama(
@@ -150,6 +152,7 @@ def _rank(machine: MachineBudget, request: Request, output: str) -> None:
 
 def _one(model: str, asked: Asked, explain: bool, pareto: bool, html: Path | None, output: str) -> int:
     """One model; returns the exit code."""
+    from twofold.cli.fit_progress import showing_trials
     from twofold.cli.fit_report import build_report
     from twofold.cli.fit_view import show_report
     from twofold.cli.html.write import write_report
@@ -159,7 +162,8 @@ def _one(model: str, asked: Asked, explain: bool, pareto: bool, html: Path | Non
 
     ref = resolve(model)
     try:
-        report = build_report(ref, asked)
+        with showing_trials(asked.n_trials) as tell:
+            report = build_report(ref, asked, tell)
     except UnsupportedModel as error:
         code = _cannot_estimate(model, error, output)
         return 0 if asked.is_forced else code
@@ -195,6 +199,8 @@ def _cannot_estimate(model: str, error: Exception, output: str) -> int:
         }
         print_json(document)
         return UNKNOWN_EXIT
-    out().line(f"UNKNOWN: cannot estimate {model}: {error.what}")
+    reason = error.what if error.what.startswith("cannot estimate") else f"cannot estimate {model}: {error.what}"
+    out().line(f"UNKNOWN: {reason}")
+    error.hint = error.hint or "twofold fit, without a model, ranks those that it understands"
     err().error(error)
     return UNKNOWN_EXIT

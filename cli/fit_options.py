@@ -79,7 +79,8 @@ def kv_kind(text: str | None, option: str) -> KvType | None:
 
     kind = next((one for one in KV_TYPES if one == text), None)
     if kind is None and text is not None:
-        raise InvalidOption(f"{option} is not known", found=text, needed="f16, q8_0 or q4_0", hint=f"{option} f16")
+        needed = "f16, q8_0 or q4_0"
+        raise InvalidOption(f"{option} is not known", found=repr(text), needed=needed, hint=f"{option} f16")
     return kind
 
 
@@ -97,13 +98,13 @@ def build_request(
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()
-    floor = min_quality or settings.min_quality or "q8"
+    floor = min_quality if min_quality is not None else settings.min_quality or "q8"
     bits = whole_number(residual_bits, "--residual-bits", 4, 8)
     asked = number(margin, "--margin", 0, 1 << 20)
     context = parse_context(ctx)
     request = Request(
-        context_tokens=context or settings.ctx,
-        kv_type=kv_kind(kv or settings.kv, "--kv"),
+        context_tokens=context if context is not None else settings.ctx,
+        kv_type=kv_kind(kv if kv is not None else settings.kv, "--kv"),
         v_type=kv_kind(kv_v, "--kv-v"),
         quality=QualityFloor.parse(str(floor)),
         residual_bits=bits,

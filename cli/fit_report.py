@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from twofold.profiles.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import typer
 
     from twofold.planner.acceptance import RankStatistics
@@ -54,7 +57,7 @@ def command_of(context: typer.Context, model: str) -> FitCommand:
     return FitCommand(model, tuple(found))
 
 
-def refuse_pictures(pareto: bool, html: Path | None, uses_llama: bool) -> None:
+def refuse_pictures(pareto: bool, html: str | None, uses_llama: bool) -> None:
     """`--pareto` and `--html` are about one model's plans of twofold.
 
     Raises:
@@ -67,10 +70,11 @@ def refuse_pictures(pareto: bool, html: Path | None, uses_llama: bool) -> None:
         raise InvalidOption(
             f"{name} shows plans of twofold", found="--engine llama.cpp", hint="leave out --engine: its files are shown"
         )
-    raise InvalidOption(f"{name} needs a model", found="no MODEL", hint=f"twofold fit Qwen/Qwen3-8B {name}")
+    option = name if html is None else f"--html {shlex.quote(html)}"
+    raise InvalidOption(f"{name} needs a model", found="no MODEL", hint=f"twofold fit Qwen/Qwen3-8B {option}")
 
 
-def build_report(ref: ModelRef, asked: Asked) -> FitReport:
+def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = lambda _: None) -> FitReport:
     """The answer; with the front and the curves of its pictures where they are asked for.
 
     Raises:
@@ -104,6 +108,7 @@ def build_report(ref: ModelRef, asked: Asked) -> FitReport:
         command=asked.command.without(_SHOWING),
         n_trials=asked.n_trials,
         storage_url=asked.storage,
+        on_trial=on_trial,
     )
     report = replace(_with_engine(report), is_forced=asked.is_forced)
     return _with_pictures(report, spec, asked, request) if asked.with_pareto else report

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.saved_plan import counted, refuse_other_model, warn_of_figure
 from twofold.cli.tuned import tuned_plan
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
 
@@ -120,6 +121,7 @@ def checkpoint_of(options: LaunchOptions, plan: Plan | None = None) -> Path | No
     """The model's checkpoint (of `plan`'s width, if there is one), made now if it is missing; None after a dry run."""
     from twofold.cli.apart import run_apart
     from twofold.cli.quantize_job import Job, default_folder, refuse_changed_source
+    from twofold.engine.plan_check import check_knobs
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, DEFAULT_RESIDUAL_BITS, QuantizeOptions
     from twofold.engine.quantize.workspace import is_finished
     from twofold.profiles.sources import identify, read_spec, resolve
@@ -127,6 +129,9 @@ def checkpoint_of(options: LaunchOptions, plan: Plan | None = None) -> Path | No
     ref = identify(resolve(options.model))
     spec = read_spec(ref)
     check_runnable(spec)
+    if plan is not None and ref.kind != "checkpoint":  # whose name is known when it is open
+        refuse_other_model(plan, (spec.name, ref.name), options.model)
+        check_knobs(plan, spec)
     if ref.kind == "checkpoint":
         return fetch_checkpoint(ref)
     bits = plan.residual_bits if plan is not None else options.residual_bits or DEFAULT_RESIDUAL_BITS
@@ -197,8 +202,10 @@ def launch(options: LaunchOptions) -> Launched | None:
     """
     from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.engine import Engine
+    from twofold.engine.plan_check import check_plan
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.profiles.settings import get_settings
+    from twofold.profiles.sources import resolve
 
     plan = read_plan(options.plan_path) if options.plan_path is not None else None
     _warn_of_threads(plan.threads if plan is not None else options.threads or get_settings().threads or 1)
@@ -209,9 +216,14 @@ def launch(options: LaunchOptions) -> Launched | None:
     check_width(options, checkpoint.config.residual_bits)
     spec = spec_of(checkpoint)
     default = plan or make_plan(spec, checkpoint.config.residual_bits, options)
-    plan = plan or tuned_plan(rank_key(checkpoint), default, options)
+    if plan is not None:
+        refuse_other_model(plan, (spec.name, checkpoint.spec.name, resolve(options.model).name), options.model)
+        check_plan(plan, spec, checkpoint.config)
+        warn_of_figure(plan, counted(plan, spec))
+    else:
+        plan = tuned_plan(rank_key(checkpoint), default, options, lambda one: check_plan(one, spec, checkpoint.config))
     check_memory(spec, plan or default, options)
-    plan = plan or with_draft(checkpoint, default)
+    plan = counted(plan or with_draft(checkpoint, default), spec)
     tokenizer = Tokenizer.from_folder(path)
     engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
     template = ChatTemplate.from_tokenizer(tokenizer)

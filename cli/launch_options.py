@@ -51,7 +51,12 @@ class LaunchOptions:
                 hint="--residual-bits 6",
             )
         if self.threads is not None and not 1 <= self.threads <= 4096:
-            raise InvalidOption("--threads is out of range", found=str(self.threads), needed="1 to 4096")
+            raise InvalidOption(
+                "--threads is out of range",
+                found=str(self.threads),
+                needed="1 to 4096",
+                hint="--threads 1, or leave it out: one a physical core",
+            )
         self._check_cache()
         fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, **self._cache, "--threads": self.threads}
         given = [name for name, value in fixed.items() if value is not None]

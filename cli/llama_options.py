@@ -20,7 +20,12 @@ def needs_llama(engine: str, *options: str | None) -> bool:
         InvalidOption: an unknown engine, or an option of llama.cpp's without it.
     """
     if engine not in ENGINES:
-        raise InvalidOption("the engine is not known", found=f"--engine {engine}", needed=" or ".join(ENGINES))
+        raise InvalidOption(
+            "the engine is not known",
+            found=f"--engine {engine}",
+            needed=" or ".join(ENGINES),
+            hint="--engine twofold",
+        )
     if engine == "twofold" and any(option is not None for option in options):
         raise InvalidOption(
             "--weights-name, --weights-mib, --mmproj-mib, --draft-mtp and --slots describe a run of llama.cpp",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -77,6 +77,17 @@ class ModelOptions(CheckpointOptions):
         )
 
 
+_SAMPLING = {
+    "temperature": ("--temp", "0.7"),
+    "top_k": ("--top-k", "40"),
+    "top_p": ("--top-p", "0.9"),
+    "min_p": ("--min-p", "0.05"),
+    "repetition_penalty": ("--repeat-penalty", "1.1"),
+    "seed": ("--seed", "0"),
+}
+"""The option of each value of sampling, and a value of it for hints."""
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
     """What a person asked for; None leaves a value to the model's own defaults.
@@ -97,17 +108,24 @@ class SamplingOptions:
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text.")] = None
 
     def __post_init__(self) -> None:
-        self._over({})
+        from twofold.engine.sampling import SamplingParams
+        from twofold.profiles.errors import InvalidOption
+
+        for name, (option, example) in _SAMPLING.items():
+            value = getattr(self, name)
+            try:
+                SamplingParams(**({} if value is None else {name: value}))
+            except InvalidOption as error:
+                raise InvalidOption(
+                    f"{option} is not valid", found=error.found, needed=error.needed, hint=f"{option} {example}"
+                ) from None
 
     def params(self, tokenizer: Tokenizer) -> SamplingParams:
         """The options over the model's generation_config.json."""
-        return self._over(tokenizer.generation_config)
-
-    def _over(self, defaults: dict[str, Any]) -> SamplingParams:
         from twofold.engine.sampling import SamplingParams
 
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return SamplingParams.from_generation_config(defaults, **values)
+        return SamplingParams.from_generation_config(tokenizer.generation_config, **values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,18 @@ class Peak:
 
 
 @contextmanager
+def _harmless(what: str) -> Iterator[None]:
+    """An observation is not worth a session: what goes wrong in keeping one is said, and that is all."""
+    from twofold.cli.output import err
+    from twofold.profiles.text import one_line
+
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - the answer was given, and stays given
+        err().warning(f"{what} ({type(error).__name__}: {one_line(str(error), 160)})")
+
+
+@contextmanager
 def keeping_session(launched: Launched, session: Session, command: Command) -> Iterator[None]:
     """Keep what happens inside as an observation, unless it fails."""
     from twofold.probes.process import major_faults, reset_peak
@@ -63,6 +75,7 @@ def keeping_session(launched: Launched, session: Session, command: Command) -> I
     _keep(launched, session, command, ending, faults, is_fresh)
 
 
+@_harmless("this session is not kept for the next plan")
 def _keep(
     launched: Launched, session: Session, command: Command, ending: Ending, faults: int | None, is_fresh: bool
 ) -> None:
@@ -204,6 +217,7 @@ def bench_record(launched: Launched, report: BenchReport) -> SessionRecord:
     return make_record(launched, "bench", "end", measured)
 
 
+@_harmless("this benchmark is not kept for the next plan")
 def keep_bench(launched: Launched, report: BenchReport) -> None:
     """Keep a benchmark's speeds for the next plan."""
     from twofold.profiles.session_store import add_session
@@ -213,6 +227,7 @@ def keep_bench(launched: Launched, report: BenchReport) -> None:
         add_session(bench_record(launched, report))
 
 
+@_harmless("the plan could not be compared with what the engine reserved")
 def warn_of_differences(launched: Launched) -> None:
     """Say loudly where the engine reserved something else than its dry run, or than the plan counts."""
     from twofold.cli.output import err

@@ -127,7 +127,12 @@ class TuneJob:
 
     def unmeasured(self) -> TuneReport:
         """The plan that a session would start with now, tuned or not."""
-        known = tuned_plan(rank_key(self.checkpoint), self.target.default, self.options)
+        from twofold.engine.plan_check import check_plan
+
+        def check(plan: Plan) -> None:
+            check_plan(plan, self.target.spec, self.checkpoint.config)
+
+        known = tuned_plan(rank_key(self.checkpoint), self.target.default, self.options, check)
         plan = known or self.target.default
         by = self._tokens_by(self.target.baseline)
         return TuneReport(plan, self.target.default, self.target, None, by, ("nothing was measured",))
@@ -275,8 +280,11 @@ def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:
     from twofold.engine.bench.turn import SEED_TOKENS, TurnBench
     from twofold.engine.checkpoint import Checkpoint
     from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.planner.search.storage import check_url
     from twofold.profiles.settings import get_settings
 
+    if request.storage is not None:
+        check_url(request.storage)
     floor = _floor(request.min_quality)
     path = checkpoint_of(options)
     assert path is not None  # only a dry run has none

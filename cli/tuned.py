@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twofold.cli.launch_options import LaunchOptions
     from twofold.planner.plan import Plan
 
@@ -42,14 +44,16 @@ def asked_cache(options: LaunchOptions) -> str:
     return k if k == v else f"{k}/{v}"
 
 
-def tuned_plan(model_key: str, default: Plan, options: LaunchOptions) -> Plan | None:
+def tuned_plan(
+    model_key: str, default: Plan, options: LaunchOptions, check: Callable[[Plan], None] = lambda _: None
+) -> Plan | None:
     """The tuned plan to run in the place of `default`; None where there is none or what was asked for differs.
 
-    One that was tuned elsewhere or with another build is reported and not used.
+    One that was tuned elsewhere or with another build, or that `check` refuses, is reported and not used.
     """
     from twofold.cli.output import err
     from twofold.planner.plan import Plan
-    from twofold.profiles.errors import InvalidProfile
+    from twofold.profiles.errors import TwofoldError
     from twofold.profiles.plan_store import read_tuned, tuned_path
     from twofold.profiles.settings import get_settings
 
@@ -67,7 +71,8 @@ def tuned_plan(model_key: str, default: Plan, options: LaunchOptions) -> Plan | 
         return None
     try:
         plan = Plan.from_dict(dict(kept.plan))
-    except InvalidProfile as error:
+        check(plan)
+    except TwofoldError as error:
         err().warning(f"the plan tuned on {kept.day} is not used ({error.what}): {again}")
         return None
     fixed = ("context_tokens", "residual_bits", "cpu_isa", "device")

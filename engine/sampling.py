@@ -22,7 +22,7 @@ _FIRST_PREFIX = 256
 
 
 def _check(name: str, value: float, ok: bool, needed: str) -> None:
-    if not ok or not math.isfinite(value):
+    if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise InvalidOption(f"{name} is not valid", found=repr(value), needed=needed)
 
 

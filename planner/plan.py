@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from twofold.profiles.errors import InvalidProfile
 
 SCHEMA_VERSION: Final = 1
+MAX_MIB: Final = float(1 << 30)
+"""A pebibyte: no file may state more."""
 KvType = Literal["f16", "q8_0", "q4_0"]
 
 
@@ -37,9 +39,9 @@ class Plan(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    model: str
+    model: str = Field(min_length=1, max_length=4096)
     device: Literal["cpu", "cuda"]
-    context_tokens: int = Field(ge=1)
+    context_tokens: int = Field(ge=1, le=1 << 31)
     residual_bits: int = Field(ge=4, le=8)
     k_type: KvType
     v_type: KvType
@@ -48,26 +50,49 @@ class Plan(BaseModel):
     draft_depth: int = Field(ge=0, le=64)
     prefill_chunk: int = Field(ge=1, le=65536)
     threads: int = Field(ge=1, le=4096)
-    cpu_isa: str
+    cpu_isa: str = Field(max_length=64)
     expected_ram_mib: float = Field(ge=0)
     expected_vram_mib: float = Field(ge=0)
     tuned: bool = False
     verified: Verified | None = None
+
+    @field_validator("schema_version", mode="before")
+    @classmethod
+    def _is_number(cls, value: object) -> object:
+        """A literal takes `true` for 1."""
+        if isinstance(value, bool):
+            raise ValueError("a number is needed")  # noqa: TRY004 - pydantic reports this one
+        return value
 
     def to_json(self) -> str:
         return json.dumps(self.model_dump(mode="json"), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """Parse a plan file.
+        """Parse a plan file; values of another type than the schema's are refused, not converted.
 
         Raises:
-            InvalidProfile: when the text is not a plan of this schema.
+            InvalidProfile: when the text is not a plan of this schema, or states what no machine has.
         """
         try:
-            return cls.model_validate_json(text)
+            plan = cls.model_validate_json(text, strict=True)
         except ValidationError as error:
             raise _invalid(error) from error
+        stated = {"expected_ram_mib": plan.expected_ram_mib, "expected_vram_mib": plan.expected_vram_mib}
+        if plan.verified is not None:
+            stated |= {
+                "verified.peak_mib": plan.verified.peak_mib,
+                "verified.expected_mib": plan.verified.expected_mib,
+            }
+        for name, value in stated.items():
+            if value > MAX_MIB:
+                raise InvalidProfile(
+                    f"the plan is not valid: {name}",
+                    found=f"{value:g} MiB",
+                    needed=f"at most {MAX_MIB:,.0f}",
+                    hint=_HINT,
+                )
+        return plan
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> Plan:
@@ -76,15 +101,13 @@ class Plan(BaseModel):
         Raises:
             InvalidProfile: when it is not a plan of this schema.
         """
-        try:
-            return cls.model_validate_json(json.dumps(document))
-        except ValidationError as error:
-            raise _invalid(error) from error
+        return cls.from_json(json.dumps(document))
+
+
+_HINT = "/plan FILE in a session of twofold chat saves one"
 
 
 def _invalid(error: ValidationError) -> InvalidProfile:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
-    return InvalidProfile(
-        f"the plan is not valid: {where}: {first['msg']}", hint="/plan FILE in a session of twofold chat saves one"
-    )
+    return InvalidProfile(f"the plan is not valid: {where}: {first['msg']}", hint=_HINT)

@@ -48,7 +48,7 @@ class QualityFloor:
         if not 0 < kl <= 10:
             raise InvalidOption(
                 "the quality floor is not understood",
-                found=f"--min-quality {text}",
+                found=f"--min-quality {text or repr(text)}",
                 needed="q8, q6, q4, or a KL divergence above 0 and at most 10 (for example 0.002)",
                 hint="twofold fit MODEL --min-quality q8",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from twofold.planner.acceptance import DEFAULT_STATISTICS
@@ -194,6 +194,7 @@ def fit(
     command: FitCommand | None = None,
     n_trials: int = 0,
     storage_url: str | None = None,
+    on_trial: Callable[[int], None] = lambda _: None,
 ) -> FitReport:
     """Plan `spec` for `machine` and judge the plan at the requested context.
 
@@ -206,6 +207,7 @@ def fit(
         command: the command that asks for this, for the commands that ask for something near.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
         storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
+        on_trial: is given how many plans were tried, after each.
 
     Raises:
         InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
@@ -217,7 +219,7 @@ def fit(
     card, evaluation = choose(evaluations)
     found = None
     if n_trials > 0 and card is not None:
-        evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials, storage_url)
+        evaluation, found = search_on_card(spec, evaluation, machine, card, request, n_trials, storage_url, on_trial)
     knobs = evaluation.knobs
     plan = knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)

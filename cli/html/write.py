@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
+import re
 import shlex
+import stat
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.cli.html.page import page_of
 from twofold.cli.html.private import Cleaner, looks_like_path
 from twofold.profiles.errors import InvalidOption
+from twofold.profiles.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,20 +25,60 @@ if TYPE_CHECKING:
 
 _PATH_OPTIONS = ("--html", "--profile")
 
+MARK = b'<meta name="generator" content="twofold">'
+"""What tells a report from other people's files, near its start."""
+_STREAM = re.compile(r"/dev/(fd/|std(in|out|err)$)|/proc/(self|\d+)/fd/")
+_ELSEWHERE = "--html fit.html, or another name that is free"
 
-def check_target(path: Path) -> None:
-    """Refuse a place where nothing can be written, before anything is computed.
+
+def check_target(text: str) -> Path:
+    """The file to write, or why it cannot be: before anything is computed. An older report may be replaced, also where
+    a link leads to it; nothing else is.
 
     Raises:
-        InvalidOption: the folder is missing, or the file is one.
+        InvalidOption: no file's name, a missing folder, a folder, a device or pipe, or a file that is no report.
     """
-    if path.is_dir():
+    if text in ("", "-"):
+        raise InvalidOption("--html needs the name of a file", found=repr(text), hint="--html fit.html")
+    path = Path(text)
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        found = None
+    except (OSError, ValueError) as error:
+        found = None
+        if path.parent.is_dir():
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise InvalidOption(
+                f"--html cannot be used: {reason}", found=one_line(text, 120), hint=_ELSEWHERE
+            ) from None
+    if found is not None and stat.S_ISDIR(found.st_mode):
         raise InvalidOption(
             "--html names a folder", found=str(path), hint=f"--html {shlex.quote(str(path / 'fit.html'))}"
         )
-    if not path.parent.is_dir():
-        folder = str(path.parent)
-        raise InvalidOption("the folder of --html is not there", found=folder, hint=f"mkdir -p {shlex.quote(folder)}")
+    if found is not None and (not stat.S_ISREG(found.st_mode) or _STREAM.match(text)):
+        raise InvalidOption("--html names no file", found=f"a device or pipe: {text}", hint=_ELSEWHERE)
+    folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        where = one_line(str(folder), 120)
+        raise InvalidOption("the folder of --html is not there", found=where, hint=f"mkdir -p {shlex.quote(where)}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidOption("the folder of --html cannot be written", found=str(folder), hint="--html ~/fit.html")
+    if found is None:
+        return path
+    if found.st_size and not _is_report(path):
+        raise InvalidOption(
+            "--html would overwrite a file that is no report of twofold's", found=str(path), hint=_ELSEWHERE
+        )
+    return path
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return MARK in file.read(1024)
+    except OSError:
+        return False
 
 
 def typed_paths(command: FitCommand) -> list[str]:
@@ -68,6 +112,7 @@ def write_report(path: Path, report: FitReport, command: FitCommand) -> None:
 
     Raises:
         OSError: when it cannot be written; an older file is then still whole.
+        InvalidOption: another file has come there since it was checked.
     """
     from twofold.cli.output import err
     from twofold.cli.version import version_line
@@ -75,5 +120,6 @@ def write_report(path: Path, report: FitReport, command: FitCommand) -> None:
     from twofold.profiles.identity import personal_words
 
     page = page_of(report, shareable(command).text, version_line(), datetime.date.today().isoformat())
-    write_atomically(path, render(page, typed_paths(command), personal_words()))
+    document = render(page, typed_paths(command), personal_words())
+    write_atomically(check_target(str(path)), document)
     err().line(f"wrote {path}")

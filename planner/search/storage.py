@@ -47,13 +47,52 @@ _PAUSE_SECONDS = 0.5
 _SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
 
 
+_SQLITE_OPTIONS = {"timeout", "check_same_thread", "cached_statements"}
+
+
+def check_url(url: str) -> None:
+    """Refuse what can be no shared storage before anything is computed or opened.
+
+    Raises:
+        InvalidOption: no URL, or SQLite without a file or with options that it does not know.
+    """
+    scheme = _scheme(url)
+    hint = "--storage sqlite:///study.db, or leave it out"
+    if not scheme:
+        raise InvalidOption(
+            f"the study's storage cannot be used: {shown(url)}", found="no URL", needed=_KNOWN, hint=hint
+        )
+    if scheme != "sqlite":
+        return
+    place, _, query = url.partition("://")[2].partition("?")
+    if not place.strip("/") or place.startswith("/:memory:"):
+        raise InvalidOption(
+            f"the study's storage cannot be used: {shown(url)}",
+            found="no file: the study would be gone with the command",
+            needed="sqlite:///FILE",
+            hint=hint,
+        )
+    if {option for option, _ in parse_qsl(query, keep_blank_values=True)} - _SQLITE_OPTIONS:
+        raise InvalidOption(
+            f"the study's storage cannot be used: {shown(url)}",
+            found="options that SQLite does not know",
+            needed=f"none, or {', '.join(sorted(_SQLITE_OPTIONS))}",
+            hint=hint,
+        )
+
+
+def _scheme(url: str) -> str:
+    return url.partition("://")[0].partition("+")[0].lower() if "://" in url else ""
+
+
 def storage_from_url(url: str, seconds: float = OPEN_SECONDS) -> BaseStorage:
     """A storage that several machines share: `postgresql://…`, `mysql://…`, `sqlite:///…` or `redis://…`.
 
     Raises:
         InvalidOption: when it does not answer within `seconds`, or its driver is not installed.
     """
-    scheme = url.partition("://")[0].partition("+")[0].lower() if "://" in url else ""
+    check_url(url)
+    scheme = _scheme(url)
     with _explained(url, scheme):
         return _bounded(lambda: _open(url, scheme), seconds)
 

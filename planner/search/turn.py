@@ -7,6 +7,7 @@ empty cache would rank plans by what hardly ever happens.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from twofold.planner.evaluate import Evaluation, Needs, evaluate, needs
@@ -140,6 +141,7 @@ def search_on_card(
     request: Request,
     n_trials: int,
     storage_url: str | None = None,
+    on_trial: Callable[[int], None] = lambda _: None,
 ) -> tuple[Evaluation, SearchResult | None]:
     """A better plan than the default for one card, or the default; None where nothing can be compared.
 
@@ -161,6 +163,7 @@ def search_on_card(
         n_trials=n_trials,
         storage=None if storage_url is None else storage_from_url(storage_url),
         study_name=_study_name(spec, turn, space),
+        on_trial=lambda done, _: on_trial(done),
     )
     if found.best == first or not found.outcome.is_feasible:
         return default, found

@@ -68,7 +68,14 @@ def _checked(text: str) -> str:
     text = text.strip()
     if not text:
         raise InvalidOption("no model is named", needed="an alias, a folder, a .gguf file or a Hub id", hint=_HELP)
-    if len(text) > MAX_TEXT or not text.isprintable():
+    if len(text) > MAX_TEXT:
+        raise InvalidOption(
+            "the model's name is too long",
+            found=f"{len(text):,} characters",
+            needed=f"at most {MAX_TEXT:,}",
+            hint=_HELP,
+        )
+    if not text.isprintable():
         raise InvalidOption(
             "the model's name cannot be used", found=ascii(text[:60]), needed="printable text", hint=_HELP
         )

@@ -45,6 +45,20 @@ def test_contexts(capsys: pytest.CaptureFixture[str], ctx: str) -> None:
         (("--card", "4090", "--margin", "-1"), "from 0 to 1,048,576"),
         (("--card", "4090", "--ram", "8", "--ram-gb-s", "1e308"), "from 0.1 to 100,000"),
         (("--card", "4090", "--residual-bits", "9"), "hint: --residual-bits 6"),
+        (("--card", "4090", "--kv", ""), "hint: --kv f16"),
+        (("--card", "4090", "--kv-v", ""), "hint: --kv-v f16"),
+        (("--card", "4090", "--min-quality", ""), "found:  --min-quality ''"),
+        (("--engine", "vllm"), "hint: --engine twofold"),
+        (("--card", "4090", "--html", ""), "hint: --html fit.html"),
+        (("--card", "4090", "--html", "-"), "hint: --html fit.html"),
+        (("--card", "4090", "--html", "/dev/full"), "--html names no file"),
+        (("--card", "4090", "--html", "/dev/stdout"), "--html names no file"),
+        (("--storage", ""), "no URL"),
+        (("--storage", "sqlite://"), "needed: sqlite:///FILE"),
+        (("--storage", "sqlite:///"), "needed: sqlite:///FILE"),
+        (("--storage", "sqlite:///:memory:"), "needed: sqlite:///FILE"),
+        (("--storage", "sqlite:////nowhere/x.db?x=y"), "options that SQLite does not know"),
+        (("--storage", "sqlite:///file:x?mode=memory&uri=true"), "options that SQLite does not know"),
         (("--profile", "~nouser/x.json"), "cannot read"),
     ],
 )
@@ -99,3 +113,13 @@ def test_a_proxy_of_an_unknown_kind(capsys: pytest.CaptureFixture[str], monkeypa
     monkeypatch.setenv("HTTPS_PROXY", "foo://x")
     code, text = said(capsys, "fit", "org/no-such-model", "--card", "4090")
     assert code == 1 and "hint: " in text
+
+
+def test_a_name_that_is_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys, "fit", "x" * 5000)
+    assert code == 2 and "too long" in text and "5,000 characters" in text and "printable" not in text
+
+
+def test_the_command_for_a_picture_without_a_model_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = said(capsys, "fit", "--html", "my fit.html")
+    assert code == 2 and "hint: twofold fit Qwen/Qwen3-8B --html 'my fit.html'" in text

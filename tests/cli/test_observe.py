@@ -135,3 +135,16 @@ def test_the_next_fit_is_better_by_a_session(
     capfd.readouterr()
     assert command_line("fit", str(tiny_checkpoint), "--ctx", "512") in (0, 3)
     assert "nearest own session" in capfd.readouterr().out
+
+
+def test_what_cannot_be_recorded_does_not_fail_the_session(
+    tiny_checkpoint: Any, tiny_session: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched = _launched(tiny_session, tiny_checkpoint)
+    launched = replace(launched, plan=launched.plan.model_copy(update={"expected_ram_mib": 1e300}))
+    tiny_session.tally.answers = 1
+    with keeping_session(launched, tiny_session, "chat"):
+        pass
+    shown = capsys.readouterr().err
+    assert shown.count("warning:") == 1 and "this session is not kept" in shown and "ValidationError" in shown
+    assert read_sessions() == ()

@@ -68,12 +68,17 @@ def test_raw_continues_the_text_itself(command_line: CommandLine, capfd: pytest.
         (("-",), b"\xff\xfeabc", "not UTF-8"),
         (("x", "--format", "xml"), b"", "--format"),
         (("x", "--raw", "--system", "y"), b"", "--raw has no system prompt"),
-        (("x", "--temp", "-1"), b"", "temperature is not valid"),
-        (("x", "--temp", "nan"), b"", "temperature is not valid"),
-        (("x", "--top-p", "0"), b"", "top_p is not valid"),
-        (("x", "--seed", "-1"), b"", "seed is not valid"),
+        (("x", "--temp", "-1"), b"", "--temp is not valid"),
+        (("x", "--temp", "nan"), b"", "--temp is not valid"),
+        (("x", "--top-p", "0"), b"", "--top-p is not valid"),
+        (("x", "--seed", "-1"), b"", "--seed is not valid"),
         (("x", "--residual-bits", "9"), b"", "--residual-bits is out of range"),
         (("x", "--threads", "0"), b"", "--threads is out of range"),
+        (("x", "--threads", "-1"), b"", "--threads is out of range"),
+        (("x", "--threads", "9" * 30), b"", "--threads is out of range"),
+        (("x", "--top-k", "-1"), b"", "--top-k is not valid"),
+        (("x", "--min-p", "1"), b"", "--min-p is not valid"),
+        (("x", "--repeat-penalty", "0"), b"", "--repeat-penalty is not valid"),
         (("x", "--kv", "q5"), b"", "--kv is not known"),
         (("x", "--kv-v", "q5"), b"", "--kv-v is not known"),
         (("x", "--kv", "q8_0", "--kv-k", "f16"), b"", "--kv already decides"),
@@ -93,6 +98,7 @@ def test_bad_input_is_refused_before_anything_is_prepared(
     captured = capfd.readouterr()
     assert captured.out == ""
     assert message in captured.err and "Traceback" not in captured.err
+    assert "hint: " in captured.err or not message.startswith("--")
     assert "tokens" not in captured.err or "needed" in captured.err
 
 

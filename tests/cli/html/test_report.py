@@ -207,7 +207,7 @@ def test_a_folder_that_is_not_ours(capsys: pytest.CaptureFixture[str]) -> None:
     folder = Path("/proc/self")
     if not folder.is_dir():
         pytest.skip("no /proc here")
-    assert run_app(lambda: build_app()(["fit", *GEMMA, "--trials", "0", "--html", str(folder / "x.html")])) == 1
+    assert run_app(lambda: build_app()(["fit", *GEMMA, "--trials", "0", "--html", str(folder / "x.html")])) in (1, 2)
     shown = capsys.readouterr().err
     assert "error: " in shown and "/proc/self" in shown and "Traceback" not in shown
 
@@ -217,6 +217,40 @@ def test_an_older_report_stays_whole_until_the_new_one_is_there(made: Made, tmp_
     (tmp_path / "report.html").chmod(0o600)
     assert made(*GEMMA[:3], "--ctx", "16K") != first
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_nothing_but_an_older_report_is_replaced(
+    made: Made, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    made(*GEMMA)
+    capsys.readouterr()
+    other = tmp_path / "thesis.html"
+    other.write_text("<!DOCTYPE html>\n<p>twofold</p>")
+    (tmp_path / "to-other").symlink_to(other)
+    (tmp_path / "to-report").symlink_to(tmp_path / "report.html")
+    (tmp_path / "to-nothing").symlink_to(tmp_path / "new.html")
+    (tmp_path / "to-nowhere").symlink_to(tmp_path / "missing" / "new.html")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "empty.html").touch()
+    os.mkfifo(tmp_path / "pipe")
+    refused = {
+        "thesis.html": "is no report",
+        "to-other": "is no report",
+        "to-nowhere": "is not there",
+        "loop": "cannot be used",
+        "pipe": "names no file",
+        "x" * 300: "cannot be used",
+    }
+    for name, words in refused.items():
+        assert run_app(lambda at=name: build_app()(["fit", *GEMMA, "--html", str(tmp_path / at)])) == 2, name
+        shown = capsys.readouterr()
+        assert words in shown.err and "hint: " in shown.err and shown.out == "", name
+    assert other.read_text().endswith("<p>twofold</p>")
+    for name in ("to-report", "to-nothing", "empty.html"):
+        command = ["fit", *GEMMA, "--trials", "0", "--html", str(tmp_path / name)]
+        assert run_app(lambda words=command: build_app()(words)) == 0, name
+        assert "generator" in (tmp_path / name).read_text("utf-8")
+    assert (tmp_path / "to-report").is_symlink() and (tmp_path / "new.html").is_file()
 
 
 def test_it_is_about_one_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
