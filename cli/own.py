@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from twofold.planner.own_runs import OwnRuns
+    from twofold.profiles.figures import Figure
     from twofold.profiles.hardware import HardwareProfile, KernelTiming, ObservedRun
 
 
@@ -24,7 +25,7 @@ def key_of(profile: HardwareProfile) -> str:
 
 def own_runs(here: HardwareProfile) -> OwnRuns:
     """The sessions that were held on hardware like `here`, and runs in imported profiles of such hardware."""
-    return _runs_on(key_of(here))
+    return _runs_on(key_of(here), here.ram.total_mib)
 
 
 def own_runs_here() -> OwnRuns:
@@ -34,16 +35,17 @@ def own_runs_here() -> OwnRuns:
     from twofold.profiles.session_store import machine_key
 
     cpu = read_cpu(ask_native=False)
-    return _runs_on(machine_key(cpu.model, cpu.logical_cores, read_memory().total_mib))
+    total = read_memory().total_mib
+    return _runs_on(machine_key(cpu.model, cpu.logical_cores, total), total)
 
 
-def _runs_on(key: str) -> OwnRuns:
+def _runs_on(key: str, ram_total_mib: Figure) -> OwnRuns:
     from twofold.cli.version import commit, package_version
     from twofold.planner.own_runs import OwnRuns
-    from twofold.profiles.session_store import read_sessions
+    from twofold.profiles.session_store import is_possible, read_sessions
 
     return OwnRuns(
-        tuple(one for one in read_sessions() if one.machine == key),
+        tuple(one for one in read_sessions() if one.machine == key and is_possible(one, ram_total_mib)),
         commit(),
         package_version(),
         os.environ.get("TWOFOLD_CPU_ISA") or None,

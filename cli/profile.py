@@ -132,11 +132,12 @@ def import_(
 def _import_runs(path: Path, name: str | None, output_format: str) -> None:
     from twofold.profiles.errors import InvalidOption
     from twofold.profiles.observation_store import all_observations, import_observations, imported_path
+    from twofold.profiles.observations import HINT
 
     if name is not None:
         raise InvalidOption("--name is for profiles; reported runs have ids of their own", hint="leave out --name")
     if not path.is_file():
-        raise InvalidOption(f"there is no file {path}", needed="a .jsonl file of reported runs")
+        raise InvalidOption(f"there is no file {path}", needed="a .jsonl file of reported runs", hint=HINT)
     added, replaced = import_observations(path)
     if output_format == "json":
         document = {"schema_version": 1, "added": added, "replaced": replaced, "path": str(imported_path())}

@@ -12,12 +12,12 @@ from typing import Literal
 
 from twofold.planner.own_runs import OwnRuns
 from twofold.planner.timed.source import KernelSource
+from twofold.profiles.bounds import ISA_TIERS
 from twofold.profiles.cards import CardFacts, match_driver
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.hardware import Gpu, HardwareProfile
 
-ISA_TIERS = ("generic", "avx2", "avx512", "avx512vbmi")
 MIN_CARD_MIB = 256.0
 STATED_VRAM = "--vram"
 ALL_FREE = (

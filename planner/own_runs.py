@@ -16,7 +16,7 @@ from twofold.profiles.figures import Figure, measured, reported
 from twofold.profiles.hardware import ObservedRun
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.series import iqr
-from twofold.profiles.session_store import SessionRecord, Speed, model_name
+from twofold.profiles.session_store import LEAST_PROCESS_MIB, SessionRecord, Speed, model_name
 from twofold.profiles.units import MIB
 
 # Resident memory of the CPU engine's process beside weights and the engine's arrays: interpreter, numpy, terminal; and
@@ -83,7 +83,8 @@ def process_mib(spec: ModelSpec) -> tuple[float, float, float]:
 
 def process_term(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Term | None:
     """The process's part as own sessions measured it; None where there was none of this build."""
-    usable = [one for one in own.of_this_build(knobs) if one.process_mib is not None] if own else []
+    sessions = own.of_this_build(knobs) if own else []
+    usable = [one for one in sessions if one.process_mib is not None and _process(one) >= LEAST_PROCESS_MIB]
     if not usable:
         return None
     same = [one for one in usable if _is_same_model(one, spec)]

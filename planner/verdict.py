@@ -21,7 +21,7 @@ from twofold.planner.drafts import DraftComparison, compare_drafts
 from twofold.planner.evaluate import Evaluation
 from twofold.planner.host_needs import host_needs
 from twofold.planner.llama_cpp import Alternative, alternatives, as_it_is
-from twofold.planner.machine import CardBudget, HostBudget, MachineBudget
+from twofold.planner.machine import CardBudget, HostBudget, MachineBudget, card_problem
 from twofold.planner.memory import checkpoint_bytes
 from twofold.planner.nearest import context_figure, nearest_plans
 from twofold.planner.own_runs import unused_sessions
@@ -34,6 +34,8 @@ from twofold.planner.scopes import bits_per_weight, codecs_for
 from twofold.planner.search.study import SearchResult
 from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
 from twofold.planner.speed_terms import speed_terms
+from twofold.profiles.card_names import candidates
+from twofold.profiles.cards import match_driver
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -145,6 +147,19 @@ def _expert_notes(spec: ModelSpec) -> list[str]:
     return [note + "billion weights with the rest), and a pass reads those that its tokens choose, each for itself"]
 
 
+def _unused_card(card: CardBudget) -> str:
+    """How to ask for a plan with a card: by its name, where the table of cards has it; else what is missing."""
+    is_named = len(candidates(card.name)) == 1
+    facts = None if is_named else match_driver(card.name, card.total_mib.number if card.total_mib.is_known else None)
+    if is_named or facts is not None:
+        name = card.name if facts is None else facts.name
+        return f"{card.name} is not used by this version; for a plan with it: --card {shlex.quote(name)}"
+    reason = card_problem(card) or f"its memory bandwidth is unknown ({card.bandwidth_gb_s.by})"
+    if card_problem(card) is None and card.bandwidth_gb_s.is_known:
+        reason = "the table of cards has whole cards only"
+    return f"{card.name} is not used by this version, and there is no plan with it: {reason}"
+
+
 def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation: Evaluation) -> tuple[str, ...]:
     notes = list(machine.notes)
     if request.quality.note:
@@ -155,9 +170,7 @@ def _notes(spec: ModelSpec, machine: MachineBudget, request: Request, evaluation
         if not _is_timed(machine, evaluation):
             notes.append(NO_CPU_DRAFT)
         for card in machine.cards:
-            notes.append(
-                f"{card.name} is not used by this version; for a plan with it: --card {shlex.quote(card.name)}"
-            )
+            notes.append(_unused_card(card))
     elif not evaluation.speed.decode_tok_s.is_known:
         notes.append(
             "the draft's shape was chosen for a host of 8 cores with AVX-512 and 50 GB/s; state yours for another"

@@ -88,6 +88,8 @@ def read_memory(root: Path = SYSTEM_ROOT) -> Ram:
     if pair is None:
         pair = _from_psutil() if root == SYSTEM_ROOT else (unknown("MiB", "no procfs meminfo"),) * 2
     total, available = pair
+    if total.is_known and available.is_known and available.number > total.number:
+        available = unknown("MiB", f"{available.by}: more than there is in all")
     # A limit that the machine itself does not reach limits nothing.
     most = total.number * MIB if total.is_known else MAX_MIB * MIB
     limits = [limit for limit in memory_limits(root) if limit.limit_bytes <= most + MIB]

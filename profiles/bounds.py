@@ -6,6 +6,7 @@ or an attack. An unknown figure has no value and passes; its reason is still che
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections.abc import Callable
 from typing import Annotated
@@ -18,9 +19,13 @@ from twofold.profiles.text import is_one_line
 MAX_TEXT = 256
 MAX_ITEMS = 1024
 MAX_MIB = float(1 << 26)  # 64 TiB
+MIN_GB_S = 0.001
 MAX_GB_S = 100_000.0
 MAX_WATTS = 20_000.0
 MAX_COUNT = 65_536.0
+MIN_QUOTA = 0.001
+ISA_TIERS = ("generic", "avx2", "avx512", "avx512vbmi")
+EARLIEST, LATEST = datetime.date(1970, 1, 1), datetime.date(2200, 1, 1)
 
 
 def _need(condition: bool, needed: str) -> None:
@@ -66,9 +71,7 @@ def _number(
             return figure
         _need(figure.is_number, f"a number or {NONE!r}" if may_be_none else "a number")
         for part in (figure.number, figure.low, figure.high):
-            _need(
-                part is None or low <= part <= high, f"a number from {low:,.0f} to {high:,.0f} {figure.unit}".rstrip()
-            )
+            _need(part is None or low <= part <= high, f"a number from {low:,g} to {high:,.0f} {figure.unit}".rstrip())
         return figure
 
     return check
@@ -104,18 +107,37 @@ def _list(figure: Figure) -> Figure:
     return figure
 
 
+def _tiers(figure: Figure) -> Figure:
+    """Kernel tiers: every processor has one."""
+    _list(figure)
+    if isinstance(figure.value, list):
+        is_known = bool(figure.value) and all(tier in ISA_TIERS for tier in figure.value)
+        _need(is_known, f"a list of one or more of {', '.join(ISA_TIERS)}")
+    return figure
+
+
+def _day(day: datetime.date) -> datetime.date:
+    """A clock that was never set says 1970; anything outside is no day of a capture."""
+    _need(EARLIEST <= day <= LATEST, f"a date from {EARLIEST} to {LATEST}")
+    return day
+
+
 Mib = Annotated[Figure, AfterValidator(_number(("MiB",), 0, MAX_MIB))]
-GbPerSecond = Annotated[Figure, AfterValidator(_number(("GB/s",), 0, MAX_GB_S))]
+# Times are bytes divided by these: 0 is no rate; a rate that is not known is an unknown figure.
+GbPerSecond = Annotated[Figure, AfterValidator(_number(("GB/s",), MIN_GB_S, MAX_GB_S))]
 Watts = Annotated[Figure, AfterValidator(_number(("W",), 0, MAX_WATTS))]
 MibLimit = Annotated[Figure, AfterValidator(_number(("MiB",), 0, MAX_MIB, may_be_none=True))]
-CountLimit = Annotated[Figure, AfterValidator(_number(None, 0, MAX_COUNT, may_be_none=True))]
+CountLimit = Annotated[Figure, AfterValidator(_number(None, MIN_QUOTA, MAX_COUNT, may_be_none=True))]
 Count = Annotated[Figure, AfterValidator(_number(None, 0, MAX_COUNT))]
+Cores = Annotated[Figure, AfterValidator(_number(None, 1, MAX_COUNT))]
 PcieGeneration = Annotated[Figure, AfterValidator(_number(None, 0, 16))]
 PcieWidth = Annotated[Figure, AfterValidator(_number(None, 0, 64))]
-Microseconds = Annotated[Figure, AfterValidator(_number(("us", "µs"), 0, 1e10))]
+Microseconds = Annotated[Figure, AfterValidator(_number(("us", "µs"), 0.001, 1e10))]
 TokensPerSecond = Annotated[Figure, AfterValidator(_number(("tok/s",), 0, 1e7))]
 Seconds = Annotated[Figure, AfterValidator(_number(("s",), 0, 1e6))]
 TokensPerCheck = Annotated[Figure, AfterValidator(_number(None, 0, 4096))]
 Flag = Annotated[Figure, AfterValidator(_flag)]
 Words = Annotated[Figure, AfterValidator(_words)]
 Names = Annotated[Figure, AfterValidator(_list)]
+Tiers = Annotated[Figure, AfterValidator(_tiers)]
+Day = Annotated[datetime.date, AfterValidator(_day)]

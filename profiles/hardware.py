@@ -9,14 +9,15 @@ version 1, which older releases read; one with them says that it is version 2, a
 
 from __future__ import annotations
 
-import datetime
 from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from twofold.profiles.bounds import (
+    Cores,
     Count,
     CountLimit,
+    Day,
     Flag,
     GbPerSecond,
     Mib,
@@ -27,14 +28,28 @@ from twofold.profiles.bounds import (
     PcieWidth,
     Seconds,
     Text,
+    Tiers,
     TokensPerCheck,
     TokensPerSecond,
     Watts,
     Words,
 )
+from twofold.profiles.figures import Figure
 
 SCHEMA_VERSIONS: Final = (1, 2)
 MAX_GPUS = 64
+ROUNDING_MIB = 1.0
+"""Two figures of one memory are each rounded to whole MiB."""
+
+
+def _need_within(part: str, some: Figure, whole: str, everything: Figure) -> None:
+    """Refuse more memory free than there is.
+
+    Raises:
+        ValueError: naming both fields.
+    """
+    if some.is_number and everything.is_number and some.number > everything.number + ROUNDING_MIB:
+        raise ValueError(f"{part} ({some.number:,.0f} MiB) not above {whole} ({everything.number:,.0f} MiB)")
 
 
 class _Part(BaseModel):
@@ -75,6 +90,11 @@ class Gpu(_Part):
     unified_memory: Flag
     pcie: Pcie
 
+    @model_validator(mode="after")
+    def _no_more_is_free_than_there_is(self) -> Self:
+        _need_within("vram_free_mib", self.vram_free_mib, "vram_total_mib", self.vram_total_mib)
+        return self
+
 
 class Cache(_Part):
     """One cache level: bytes of one instance and how many instances there are."""
@@ -90,15 +110,15 @@ class Cpu(_Part):
 
     model: Words
     architecture: Text
-    logical_cores: Count
-    physical_cores: Count
+    logical_cores: Cores
+    physical_cores: Cores
     performance_cores: Count
     efficiency_cores: Count
-    usable_cpus: Count
+    usable_cpus: Cores
     quota_cpus: CountLimit
     numa_nodes: Count
     isa_flags: Names
-    isa_tiers: Names
+    isa_tiers: Tiers
     caches: tuple[Cache, ...] = Field(default=(), max_length=16)
 
 
@@ -110,6 +130,11 @@ class Ram(_Part):
     limit_mib: MibLimit
     read_gb_s_one_thread: GbPerSecond
     read_gb_s_all_cores: GbPerSecond
+
+    @model_validator(mode="after")
+    def _no_more_is_available_than_there_is(self) -> Self:
+        _need_within("available_mib", self.available_mib, "total_mib", self.total_mib)
+        return self
 
 
 class Os(_Part):
@@ -170,7 +195,7 @@ class ObservedRun(_Part):
     prefill_tokens: int | None = Field(default=None, ge=0, le=1 << 31)
     prefill_tok_s: TokensPerSecond | None = None
     first_token_s: Seconds | None = None
-    observed_on: datetime.date | None = None
+    observed_on: Day | None = None
 
 
 RUN_FIELDS_1: Final = (
@@ -198,7 +223,7 @@ class HardwareProfile(_Part):
 
     schema_version: Literal[1, 2] = 1
     tool: Tool
-    captured_on: datetime.date
+    captured_on: Day
     gpus: tuple[Gpu, ...] = Field(default=(), max_length=MAX_GPUS)
     gpu_note: Words
     cpu: Cpu

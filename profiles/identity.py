@@ -41,6 +41,9 @@ ms hz ghz mhz no on off of in at by as is tok
 """
 
 
+_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+
+
 @functools.cache
 def harmless_words() -> frozenset[str]:
     """Names that are never treated as somebody's: generic ones, technical words, and the words of card names."""
@@ -49,16 +52,29 @@ def harmless_words() -> frozenset[str]:
 
 
 def personal_words() -> frozenset[str]:
-    """User names, the home folder's name, the user's full name, and host names with their domain parts, case-folded.
+    """User names, the home folder's name, the user's full name, and host names with their domain parts, case-folded;
+    each as it is and its parts.
 
     Generic and technical names and single characters are left out.
     """
     found: set[str] = set()
     for name in (*_user_names(), *_host_names()):
         folded = name.strip().casefold()
-        if len(folded) >= 2 and not folded.isdigit() and folded not in harmless_words():
-            found.add(folded)
+        for word in (folded, *parts_of(folded)):
+            if len(word) >= 2 and not word.isdigit() and word not in harmless_words():
+                found.add(word)
     return frozenset(found)
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """The words of a name: `anna.muster7` is also anna and muster, `Jörg` also joerg; none of long hexadecimals."""
+    words: dict[str, None] = {}
+    for chunk in re.findall(r"[^\W_]+", name.casefold()):
+        if chunk.isalpha():
+            words |= dict.fromkeys((chunk, chunk.translate(_UMLAUTS)))
+        elif not re.fullmatch(r"[0-9a-f]{8,}", chunk):
+            words |= dict.fromkeys(run for run in re.findall(r"[^\W\d_]+", chunk) if len(run) >= 3)
+    return tuple(word for word in words if len(word) >= 2 and word not in harmless_words())
 
 
 def _user_names() -> Iterable[str]:

@@ -71,7 +71,7 @@ def read_profile(path: Path) -> HardwareProfile:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InvalidProfile(f"cannot read {shown}", found=_reason(error)) from error
+        raise InvalidProfile(f"cannot read {shown}", found=_reason(error), hint=HINT) from error
     return parse_profile(data, shown)
 
 
@@ -92,7 +92,8 @@ def parse_profile(data: bytes, where: str) -> HardwareProfile:
 
 
 def _too_large(where: str, found: str) -> NoReturn:
-    raise InvalidProfile(f"{where} is too large for a profile", found=found, needed=f"at most {MAX_BYTES:,} bytes")
+    needed = f"at most {MAX_BYTES:,} bytes"
+    raise InvalidProfile(f"{where} is too large for a profile", found=found, needed=needed, hint=HINT)
 
 
 def _parse_json(data: bytes, where: str) -> Any:
@@ -170,7 +171,7 @@ def _check_version(document: Any, where: str) -> None:
     if "schema_version" not in document:
         raise InvalidProfile(f"{where} is not a profile", found="no field schema_version", needed=supported, hint=HINT)
     version = document["schema_version"]
-    if isinstance(version, bool) or version not in SCHEMA_VERSIONS:
+    if type(version) is not int or version not in SCHEMA_VERSIONS:
         newer = isinstance(version, int) and version > max(SCHEMA_VERSIONS)
         raise InvalidProfile(
             f"{where}: schema_version is not one that this version reads",

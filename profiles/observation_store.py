@@ -6,9 +6,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from twofold.profiles.errors import InvalidProfile
 from twofold.profiles.files import write_atomically
 from twofold.profiles.locks import exclusive
-from twofold.profiles.observations import Observation, read_observations, shipped_observations
+from twofold.profiles.observations import HINT, Observation, read_observations, shipped_observations
 from twofold.profiles.settings import data_dir
 
 
@@ -37,9 +38,11 @@ def import_observations(path: Path) -> tuple[int, int]:
     """Keep the runs of a JSONL file; returns how many were new, and how many replaced one of the same id.
 
     Raises:
-        InvalidProfile: when a line does not follow the format; nothing is kept then.
+        InvalidProfile: when there is no run, or a line does not follow the format; nothing is kept then.
     """
     new = read_observations(path)
+    if not new:
+        raise InvalidProfile(f"{path.name} holds no runs", found="no line", needed="one run a line", hint=HINT)
     lock = imported_path().with_suffix(".lock")
     with exclusive(lock, "importing reported runs", wait_seconds=10):
         kept = {one.id: one for one in imported_observations()}

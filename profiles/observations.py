@@ -12,6 +12,7 @@ from twofold.profiles.errors import InvalidProfile
 from twofold.profiles.text import is_one_line, one_line
 
 MAX_BYTES = 8 << 20
+HINT = "one JSON object a line: docs/profiles.md lists its fields"
 _SHIPPED = Path(__file__).parent / "data" / "reported_peaks.jsonl"
 
 
@@ -59,16 +60,20 @@ def read_observations(path: Path) -> tuple[Observation, ...]:
         InvalidProfile: naming the line and the field that does not follow the format.
     """
     if path.stat().st_size > MAX_BYTES:
-        raise InvalidProfile(f"{path.name} is too large", needed=f"at most {MAX_BYTES:,} bytes")
+        raise InvalidProfile(f"{path.name} is too large", needed=f"at most {MAX_BYTES:,} bytes", hint=HINT)
     try:
         lines = path.read_text("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise InvalidProfile(f"{path.name} is not text", found=f"no UTF-8 at byte {error.start}") from error
+        raise InvalidProfile(
+            f"{path.name} is not text", found=f"no UTF-8 at byte {error.start}", needed="UTF-8", hint=HINT
+        ) from error
     found = [_parse(line, f"{path.name}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     seen: set[str] = set()
     for observation in found:
         if observation.id in seen:
-            raise InvalidProfile(f"{path.name}: the id {observation.id!r} appears twice", needed="each id once")
+            raise InvalidProfile(
+                f"{path.name}: the id {one_line(observation.id, 80)!r} appears twice", needed="each id once", hint=HINT
+            )
         seen.add(observation.id)
     return tuple(found)
 
@@ -77,13 +82,14 @@ def _parse(line: str, where: str) -> Observation:
     try:
         row = json.loads(line, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise InvalidProfile(f"{where} is not JSON", found=one_line(str(error), 120)) from error
+        raise InvalidProfile(f"{where} is not JSON", found=one_line(str(error), 120), hint=HINT) from error
     if not isinstance(row, dict):
-        raise InvalidProfile(f"{where} is not an observation", needed="a JSON object")
+        raise InvalidProfile(f"{where} is not an observation", needed="a JSON object", hint=HINT)
     missing, extra = sorted(_NAMES - row.keys()), sorted(row.keys() - _NAMES)
     if missing or extra:
         found = f"missing {', '.join(missing)}" if missing else f"unknown {one_line(', '.join(extra), 80)}"
-        raise InvalidProfile(f"{where} is not an observation", found=found, needed=", ".join(sorted(_NAMES)))
+        needed = ", ".join(sorted(_NAMES))
+        raise InvalidProfile(f"{where} is not an observation", found=found, needed=needed, hint=HINT)
     for name in _TEXTS:
         _check(
             isinstance(row[name], str) and len(row[name]) <= 1024 and is_one_line(row[name]), where, name, "text", row
@@ -105,7 +111,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check(holds: bool, where: str, name: str, needed: str, row: dict[str, Any]) -> None:
     if not holds:
-        raise InvalidProfile(f"{where}: {name} is not valid", found=one_line(repr(row[name]), 80), needed=needed)
+        found = one_line(repr(row[name]), 80)
+        raise InvalidProfile(f"{where}: {name} is not valid", found=found, needed=needed, hint=HINT)
 
 
 def _is_whole(value: Any, most: int) -> bool:

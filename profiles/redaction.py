@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from twofold.profiles.errors import UnsafeToShare
+from twofold.profiles.identity import parts_of
+from twofold.profiles.name_search import Names, names_of
 from twofold.profiles.text import one_line
 
 _HEX = "[0-9a-fA-F]"
@@ -38,6 +40,9 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a path", re.compile(r"(?:^|[^A-Za-z0-9])[A-Za-z]:[\\/]|\\")),
     ("a path", re.compile(r"(?:^|[^\w.])\.{1,2}/")),
     ("a web address", re.compile(r"\w://")),
+    ("a telephone number", re.compile(r"(?<![\d.])\+\d(?:[\s()./_-]{0,2}\d){6,}")),
+    ("a telephone number", re.compile(r"(?<![A-Za-z0-9.])\(?0\d{1,5}\)?[\s/_-]\d(?:[\s/_-]?\d){4,}(?![\d.])")),
+    ("a telephone number", re.compile(r"(?<![A-Za-z0-9.])\(?\d{3}\)?[\s_-]{1,2}\d{3}[\s_-]\d{4}(?!\d)")),
     ("a serial number", re.compile(r"(?:\bserial(?: ?(?:no|number|num))?|\bs/n)\b[\s.:=#]*[a-z]*\d", re.IGNORECASE)),
 )
 
@@ -60,11 +65,10 @@ class Finding:
 def scan(document: Any, words: Iterable[str] = (), allowed: Iterable[str] = ()) -> list[Finding]:
     """All findings in every string value of `document` (its keys are the schema's).
 
-    `words` are names to look for (see `twofold.profiles.identity.personal_words`), matched as whole words whatever
-    their case. `allowed` are names that the user declares harmless; they excuse no pattern.
+    `words` are names to look for (see `twofold.profiles.identity.personal_words`), matched as `name_search` says.
+    `allowed` are names that the user declares harmless; they excuse no pattern.
     """
-    excused = {word.casefold() for word in allowed}
-    names = _names_pattern(word for word in words if word.casefold() not in excused)
+    names = names_of(words, (part for word in allowed for part in (word, *parts_of(word))))
     return [Finding(path, kind, text) for path, text in _strings(document, "") for kind in _kinds(text, names)]
 
 
@@ -101,18 +105,10 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
             yield from _strings(item, f"{path}[{i}]")
 
 
-def _names_pattern(words: Iterable[str]) -> re.Pattern[str] | None:
-    folded = sorted({unicodedata.normalize("NFKC", word).casefold() for word in words if word}, key=len, reverse=True)
-    if not folded:
-        return None
-    # `_` separates words here: `bob_models` names Bob.
-    return re.compile(r"(?<![^\W_])(?:" + "|".join(map(re.escape, folded)) + r")(?![^\W_])")
-
-
-def _kinds(text: str, names: re.Pattern[str] | None) -> list[str]:
+def _kinds(text: str, names: Names) -> list[str]:
     plain = unicodedata.normalize("NFKC", text)
     found = []
-    if names is not None and names.search(plain.casefold()):
+    if names.are_in(text):
         found.append("a user or host name")
     matched = _MODEL_AT_REVISION.fullmatch(plain)
     searched = matched.group(1) if matched else plain

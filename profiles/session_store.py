@@ -28,6 +28,8 @@ MAX_SESSIONS = 256
 """The newest are kept."""
 MAX_BYTES = 2 << 20
 MAX_LINE = 16 << 10
+LEAST_PROCESS_MIB = 4.0
+"""An interpreter alone takes more."""
 _LOCK_SECONDS = 2.0
 _KEY = r"[0-9a-f]{16,64}"
 
@@ -154,6 +156,15 @@ def _record(line: bytes) -> SessionRecord | None:
         return SessionRecord.model_validate_json(line, strict=True)
     except ValidationError:
         return None
+
+
+def is_possible(record: SessionRecord, ram_total_mib: Figure) -> bool:
+    """Whether a machine of so much RAM can have observed these peaks: something, and not more than there is."""
+    most = ram_total_mib.number if ram_total_mib.is_number else MAX_MIB
+    peaks = [part for part in (record.process_mib, record.peak_mib) if part is not None]
+    if any(not LEAST_PROCESS_MIB <= part <= most for part in peaks):
+        return False
+    return len(peaks) < 2 or peaks[0] <= peaks[1] + 1
 
 
 def add_session(record: SessionRecord) -> bool:

@@ -103,6 +103,7 @@ def _checked(name: str) -> str:
         raise InvalidOption(
             f"{one_line(name, 80)!r} cannot name a profile",
             needed=f"1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit, not {OWN!r} and without .json",
+            hint="--name friends-machine, or leave out --name",
         )
     return name
 

@@ -125,7 +125,7 @@ def journal(path: Path, wait_seconds: float = LOCK_SECONDS) -> BaseStorage:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(path.name + ".lock"), wait_seconds)
     with lock:
-        path.open("ab").close()
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
         _check(path)
     try:
         return JournalStorage(_registered(JournalFile)(path, lock))

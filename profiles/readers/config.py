@@ -57,10 +57,18 @@ def architecture_of(config: Mapping[str, Any]) -> str | None:
 
 
 def config_of_language_model(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The language model's part of a configuration: the nested `text_config` of a multimodal one, else all of it."""
+    """The language model's part of a configuration: the nested `text_config` of a multimodal one, else all of it.
+
+    Raises:
+        CorruptFile: a `text_config` that is no object.
+    """
     nested = config.get("text_config")
-    if not isinstance(nested, Mapping):
+    if nested is None:
         return dict(config)
+    if not isinstance(nested, Mapping):
+        raise CorruptFile(
+            "the configuration cannot be used: text_config", found=repr(nested)[:80], needed="an object", hint=GET_AGAIN
+        )
     inner = dict(nested)
     inner.setdefault("model_type", architecture_of(config))
     # These may be written on either level.
@@ -91,7 +99,7 @@ def spec_from_config(
         runnable_reason=spec.runnable_reason or _foreign_weights(config),
         facts_source=facts_source,
         weights_bytes=weights_bytes,
-        unverified=tuple(str(note) for note in unverified),
+        unverified=(*spec.unverified, *(str(note) for note in unverified)),
     )
 
 

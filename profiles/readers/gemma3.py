@@ -14,11 +14,34 @@ _THETA = {"sliding_attention": 10_000.0, "full_attention": 1_000_000.0}
 _THETA_KEYS = {"sliding_attention": "rope_local_base_freq", "full_attention": "rope_theta"}
 
 
+# What decides memory, and what transformers takes where a file leaves it out.
+_DEFAULTS = {
+    "vocab_size": 262_208,
+    "intermediate_size": 9216,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "sliding_window": 4096,
+    "max_position_embeddings": 131_072,
+}
+
+
+def _defaults_taken(fields: Fields) -> tuple[str, ...]:
+    """Each default that stands for a missing key, in words."""
+    taken = [f"{key} {value}" for key, value in _DEFAULTS.items() if not fields.has(key)]
+    return (f"transformers' defaults: {', '.join(taken)}",) if taken else ()
+
+
 def gemma3_spec(fields: Fields, architecture: str) -> ModelSpec:
-    """The spec; keys that published configurations leave out have transformers' defaults."""
-    hidden = fields.integer("hidden_size", 2304)
-    vocab = fields.integer("vocab_size", 262_208, high=MAX_VOCABULARY)
-    n_layers = fields.integer("num_hidden_layers", 26, high=MAX_LAYERS)
+    """The spec; keys that published configurations leave out have transformers' defaults, and are listed as such.
+
+    Raises:
+        CorruptFile: no width or number of layers, which no default can stand for: it is another size for each model.
+    """
+    hidden = fields.integer("hidden_size")
+    vocab = fields.integer("vocab_size", _DEFAULTS["vocab_size"], high=MAX_VOCABULARY)
+    context = fields.integer("max_position_embeddings", _DEFAULTS["max_position_embeddings"], high=MAX_CONTEXT)
+    n_layers = fields.integer("num_hidden_layers", high=MAX_LAYERS)
     kinds = fields.layer_kinds(n_layers, KINDS) or sliding_pattern(
         n_layers, fields.integer("sliding_window_pattern", 6, high=MAX_LAYERS)
     )
@@ -30,17 +53,18 @@ def gemma3_spec(fields: Fields, architecture: str) -> ModelSpec:
         head=head_group(hidden, vocab),
         hidden_size=hidden,
         vocab_size=vocab,
-        context_length=fields.integer("max_position_embeddings", 131_072, high=MAX_CONTEXT),
+        context_length=context,
         tie_embeddings=fields.flag("tie_word_embeddings", True),
         rms_eps=fields.number("rms_norm_eps", 1e-6),
         activation=fields.text("hidden_activation", "gelu_pytorch_tanh"),
         facts_source="",
         qk_norm=True,
-        intermediate_size=fields.integer("intermediate_size", 9216),
+        intermediate_size=fields.integer("intermediate_size", _DEFAULTS["intermediate_size"]),
         logit_softcap=fields.number("final_logit_softcapping") if fields.has("final_logit_softcapping") else None,
         attention_scale=fields.number("query_pre_attn_scalar", 256.0) ** -0.5,
         embedding_scale=_embedding_scale(fields, hidden),
         runnable_reason=_cannot_run(fields, layers),
+        unverified=_defaults_taken(fields),
     )
 
 
@@ -77,10 +101,11 @@ def sliding_pattern(n_layers: int, period: int) -> list[str]:
 
 
 def _layer(fields: Fields, index: int, kind: str, hidden: int) -> LayerSpec:
-    n_heads = fields.integer("num_attention_heads", 8, high=4096)
-    n_kv = fields.integer("num_key_value_heads", 4, high=4096)
-    head_dim = fields.integer("head_dim", 256, high=4096)
+    n_heads = fields.integer("num_attention_heads", _DEFAULTS["num_attention_heads"], high=4096)
+    n_kv = fields.integer("num_key_value_heads", _DEFAULTS["num_key_value_heads"], high=4096)
+    head_dim = fields.integer("head_dim", _DEFAULTS["head_dim"], high=4096)
     sliding = kind == "sliding_attention"
+    inner = fields.integer("intermediate_size", _DEFAULTS["intermediate_size"])
     bias = fields.flag("attention_bias", False)
     name = f"model.layers.{index}"
     return LayerSpec(
@@ -96,13 +121,13 @@ def _layer(fields: Fields, index: int, kind: str, hidden: int) -> LayerSpec:
                 qkv_bias=bias,
                 o_bias=bias,
             ),
-            *mlp_groups(f"{name}.mlp", hidden=hidden, inner=fields.integer("intermediate_size", 9216)),
+            *mlp_groups(f"{name}.mlp", hidden=hidden, inner=inner),
         ),
         n_heads=n_heads,
         n_kv_heads=n_kv,
         k_head_dim=head_dim,
         v_head_dim=head_dim,
-        window=fields.integer("sliding_window", 4096, high=MAX_CONTEXT) if sliding else None,
+        window=fields.integer("sliding_window", _DEFAULTS["sliding_window"], high=MAX_CONTEXT) if sliding else None,
         dense_weights=4 * hidden + 2 * head_dim,
         rope=_rope(fields, kind, head_dim),
     )

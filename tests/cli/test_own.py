@@ -97,6 +97,21 @@ def test_sessions_of_another_machine_are_not_own(here: HardwareProfile) -> None:
     assert [one.machine for one in own_runs(here).sessions] == [key_of(here)]
 
 
+def test_what_this_machine_cannot_have_observed_is_ignored(
+    here: HardwareProfile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = _fit(capsys)
+    plan = first["plan"]
+    wanted = {"isa": plan["cpu_isa"], "threads": plan["threads"], "residual_bits": plan["residual_bits"]}
+    more = here.ram.total_mib.number * 2
+    for peaks in ({"process_mib": more, "peak_mib": more}, {"process_mib": 0.0, "peak_mib": 0.0}):
+        add_session(_session(here, **wanted, **peaks))
+    assert own_runs(here).sessions == ()
+    seen = _fit(capsys)
+    assert seen["verdict"] == first["verdict"]
+    assert seen["memory"]["ram"]["process_mib"]["source"] == "reasoned"
+
+
 def test_identical_hardware_is_found_among_imported_profiles(here: HardwareProfile) -> None:
     run = ObservedRun.model_validate_json(json.dumps(json.loads(MACHINE.read_text())["observed"][0]))
     save_imported(here.model_copy(update={"observed": (run,)}), "twin")

@@ -243,3 +243,37 @@ def test_export_tells_of_kernel_timings_of_this_build(run: Run) -> None:
     assert parse_profile(out.encode(), "x").kernels == (one,)
     code, out, _ = run("profile", "export", "-", "--no-bandwidth", "--markdown")
     assert code == 0 and "| product | 576x960 | 6 | 1 | avx2 | 2 | 812.50 ± 7.04 |" in out
+
+
+def test_every_refused_import_has_a_hint(run: Run, tmp_path: Path) -> None:
+    big, empty, bad = tmp_path / "big.json", tmp_path / "empty.jsonl", tmp_path / "bad.jsonl"
+    big.write_bytes(b" " * ((1 << 20) + 1))
+    empty.write_bytes(b"")
+    bad.write_text('{"id": "x"}\n')
+    named = (str(MACHINE), "--name", "BAD NAME")
+    for arguments in (named, (str(big),), (str(empty),), (str(bad),), (str(tmp_path / "none.jsonl"),)):
+        code, _, err = run("profile", "import", *arguments)
+        assert code in (1, 2) and "hint:" in err, arguments
+    assert not profiles_dir().exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("gpus", 0, "vram_free_mib"), 99999), (("ram", "available_mib"), 99999999), (("cpu", "logical_cores"), 0),
+        (("ram", "read_gb_s_all_cores"), 0), (("gpus", 0, "pcie", "h2d_gb_s"), 0), (("cpu", "isa_tiers"), ["avx99"]),
+    ],
+)  # fmt: skip
+def test_an_impossible_profile_is_refused_on_import_and_on_use(
+    run: Run, tmp_path: Path, path: tuple[str | int, ...], value: Any
+) -> None:
+    document = json.loads(MACHINE.read_text("utf-8"))
+    here = document
+    for step in path:
+        here = here[step]
+    here["value"] = value
+    file = tmp_path / "odd.json"
+    file.write_text(json.dumps(document))
+    for arguments in (("profile", "import", str(file)), ("fit", "smollm2", "--profile", str(file))):
+        code, out, err = run(*arguments)
+        assert (code, out) == (1, "") and str(path[-1]) in err and "hint:" in err

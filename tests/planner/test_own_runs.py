@@ -156,3 +156,7 @@ def test_the_verdict_uses_it(smol: ModelSpec) -> None:
     with_own = replace(host, own=own(session(process_mib=92.0), session(process_mib=93.0)))
     found = evaluate(smol, KNOBS, None, with_own, 0.0)
     assert found.verdict == "fits" and found.observed is not None
+
+
+def test_a_process_of_nothing_calibrates_nothing(smol: ModelSpec) -> None:
+    assert process_term(smol, KNOBS, own(session(planned={"thread_scratch": 500 * MIB}))) is None

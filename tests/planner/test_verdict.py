@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from twofold.planner.rank import rank_models, ranking_json
 from twofold.planner.report import FitReport
 from twofold.planner.request import QualityFloor, Request
 from twofold.planner.verdict import fit
+from twofold.profiles.cards import find_card
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.shipped import shipped_ids
@@ -244,3 +246,20 @@ def test_ranking(shipped: Shipped, machine: Machines) -> None:
 def test_ranking_cuts_a_context_to_each_models_own(shipped: Shipped, machine: Machines) -> None:
     rows = rank_models([shipped("HuggingFaceTB/SmolLM2-135M")], machine(), Request(context_tokens=32768))
     assert rows[0].plan.context_tokens == 8192
+
+
+@pytest.mark.parametrize(
+    "name", ["NVIDIA A100 MIG 1g.10gb", "Frobnicator 9000", "NVIDIA GeForce RTX 3090", "AMD Radeon RX 7900 XTX"]
+)
+@pytest.mark.parametrize("free", [9800.0, None])
+def test_a_card_is_only_suggested_by_a_name_that_is_found(
+    shipped: Shipped, machine: Machines, name: str, free: float | None
+) -> None:
+    report = fit(shipped("HuggingFaceTB/SmolLM2-135M"), machine(((name, free, False),)), Request(device="cpu"))
+    (note,) = [note for note in report.notes if "is not used by this version" in note]
+    _, _, command = note.partition("--card ")
+    if command:
+        assert find_card(shlex.split(command)[0]).name
+    else:
+        assert "unknown" in note and ("bandwidth" in note or "free memory" in note)
+    assert bool(command) == ("RTX" in name or "RX" in name)

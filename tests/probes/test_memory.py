@@ -90,6 +90,14 @@ def test_a_group_outside_the_mount_falls_back_to_the_mount(machine: Machine) -> 
     assert read_memory(root).limit_mib.value == 1024
 
 
+def test_more_available_than_in_all_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 8192000 kB\nMemAvailable: 61440000 kB\n")
+    ram = read_memory(tmp_path)
+    assert ram.total_mib.value == 8000
+    assert ram.available_mib.value is None and "more than there is" in ram.available_mib.by
+
+
 def test_old_kernels_without_available(machine: Machine) -> None:
     assert read_memory(machine("smt_off")).available_mib.value == (2000000 + 3000000 + 500000) // 1024
 

@@ -60,7 +60,20 @@ def test_a_full_profile_is_read(document: Any) -> None:
         ("gpus[0].name", "RTX \u202e0903", "invisible"),
         ("gpus[0].pcie.generation_max.value", 99, "from 0 to 16"),
         ("gpus[0].power_cap_w.value", -5, "from 0"),
-        ("cpu.logical_cores.value", 1e9, "from 0 to 65,536"),
+        ("cpu.logical_cores.value", 1e9, "from 1 to 65,536"),
+        ("cpu.logical_cores.value", 0, "from 1 to 65,536"),
+        ("cpu.physical_cores.value", 0, "from 1"),
+        ("cpu.usable_cpus.value", 0, "from 1"),
+        ("cpu.quota_cpus.value", 0, "from 0.001"),
+        ("cpu.isa_tiers.value", ["avx99"], "one or more of generic"),
+        ("cpu.isa_tiers.value", [], "one or more of generic"),
+        ("captured_on", "0001-01-01", "1970"),
+        ("captured_on", "9999-12-31", "2200"),
+        ("ram.read_gb_s_all_cores.value", 0, "from 0.001"),
+        ("ram.read_gb_s_one_thread.value", 1e-300, "from 0.001"),
+        ("gpus[0].pcie.h2d_gb_s.value", 0, "from 0.001"),
+        ("gpus[0].pcie.d2h_gb_s.value", 0, "from 0.001"),
+        ("kernels[0].latency_us.value", 0, "from 0.001"),
         ("cpu.model.value", ["a"], "not a list"),
         ("cpu.model.by", "proc\ncpuinfo", "one line"),
         ("cpu.isa_flags.value", "avx2", "a list"),
@@ -138,6 +151,7 @@ def test_numbers_that_are_none_are_refused(document: Any, text: str, field: str)
         (b'{"schema_version": 3}', "not one that this version reads"),
         (b'{"schema_version": "1"}', "not one that this version reads"),
         (b'{"schema_version": true}', "not one that this version reads"),
+        (b'{"schema_version": 1.0}', "not one that this version reads"),
         (b'{"schema_version": 1, "gpus": "\\ud800"}', "not text"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 50_000, "nested too deeply"),
@@ -147,6 +161,25 @@ def test_numbers_that_are_none_are_refused(document: Any, text: str, field: str)
 )
 def test_something_else_is_refused(data: bytes, expected: str) -> None:
     assert expected in _refusal(data).what
+
+
+@pytest.mark.parametrize(
+    ("part", "some", "whole"),
+    [("gpus[0]", "vram_free_mib", "vram_total_mib"), ("ram", "available_mib", "total_mib")],
+)
+def test_more_free_than_there_is_is_refused_by_both_names(document: Any, part: str, some: str, whole: str) -> None:
+    total = document["gpus"][0][whole]["value"] if part != "ram" else document["ram"][whole]["value"]
+    _set(document, f"{part}.{some}.value", total)
+    _parse(document)
+    _set(document, f"{part}.{some}.value", total * 4)
+    error = _refusal(json.dumps(document).encode())
+    assert part in error.what
+    assert error.needed is not None and some in error.needed and whole in error.needed
+
+
+def test_a_bandwidth_that_is_not_known_is_said_to_be_unknown(document: Any) -> None:
+    document["ram"]["read_gb_s_all_cores"] = {"value": None, "unit": "GB/s", "source": "unknown", "by": "skipped"}
+    assert not _parse(document).ram.read_gb_s_all_cores.is_known
 
 
 def test_another_schema_version_says_which_is_supported() -> None:
@@ -168,6 +201,7 @@ def test_a_huge_file_is_refused_from_its_size(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(InvalidProfile, match="too large") as refused:
         read_profile(path)
     assert refused.value.found == "200,000,000 bytes"
+    assert refused.value.hint
 
 
 def test_other_things_than_files_are_refused(tmp_path: Path) -> None:

@@ -116,3 +116,13 @@ def test_two_processes_at_once_keep_both(tmp_path: Path) -> None:
         one.join()
         assert one.exitcode == 0
     assert len(imported_observations()) == 40
+
+
+@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff", b"{", b"[]", b"{}"])
+def test_a_file_without_a_run_is_refused_with_a_hint(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InvalidProfile) as refused:
+        import_observations(path)
+    assert refused.value.hint
+    assert not imported_path().exists()

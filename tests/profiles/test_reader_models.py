@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from twofold.profiles.errors import CorruptFile
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers import config as config_module
 from twofold.profiles.readers.config import spec_from_config
 from twofold.profiles.readers.shipped import shipped_id, shipped_ids, shipped_spec
 
@@ -201,3 +203,31 @@ def test_what_the_engine_has_a_graph_for_is_runnable() -> None:
 
 def test_unverified_facts_are_passed_on() -> None:
     assert shipped("Qwen/Qwen3.5-4B").unverified == ("tie_word_embeddings (believed true, not seen in a file)",)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "gemma3"}, {"model_type": "gemma3_text"}, {"model_type": "gemma3", "text_config": {}},
+        {"model_type": "gemma3", "text_config": {"hidden_size": 2560}},
+        {"model_type": "gemma3_text", "num_hidden_layers": 26},
+        *({"model_type": kind, "text_config": nested, "hidden_size": 640, "num_hidden_layers": 18}
+          for kind in ("gemma3", "llama") for nested in ([], "x", 0, False)),
+        *({"model_type": kind} for kind in config_module._BUILDERS),
+    ],
+)  # fmt: skip
+def test_a_configuration_without_sizes_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(CorruptFile) as refused:
+        spec_from_config(config, name="test", facts_source="test")
+    assert "text_config" in refused.value.what or "hidden_size" in refused.value.what or "layers" in refused.value.what
+    assert refused.value.hint
+
+
+def test_gemma_3_defaults_are_named() -> None:
+    config = {"model_type": "gemma3_text", "hidden_size": 2560, "num_hidden_layers": 34, "unverified": ["by hand"]}
+    defaults, own = spec_from_config(config, name="test", facts_source="test").unverified
+    assert own == "by hand"
+    assert "num_key_value_heads 4" in defaults and "intermediate_size 9216" in defaults and "hidden" not in defaults
+    sizes = ("vocab_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    full = config | dict.fromkeys((*sizes, "sliding_window", "max_position_embeddings"), 8)
+    assert spec_from_config(full, name="test", facts_source="test").unverified == ("by hand",)

@@ -178,3 +178,56 @@ def test_an_allowed_word_excuses_only_that_name() -> None:
         refuse_personal({"a": ["janedoe"]}, ["janedoe"])
     assert refused.value.hint is not None and "--allow-word" in refused.value.hint
     assert "a[0]" in refused.value.what
+
+
+NAMED = [
+    "anna", "anna-7b", "org/anna-x", "annas-7b", "annamodel", "Anna_7b", "ANNA", "\uff41\uff4e\uff4e\uff41",
+    "an\u200bna", "\u0430nna", "\u0430\u03b7n\u0430-7b", "\xe0nn\xe0", "muster-7b", "mymusters", "m\xfcster-7b",
+    "muenster", "evilbox-7b", "bob7b", "Bob's model", "libra-7b",
+]  # fmt: skip
+
+
+@pytest.fixture
+def anna(monkeypatch: pytest.MonkeyPatch) -> frozenset[str]:
+    account = pwd.struct_passwd(("anna", "x", 1, 1, "Anna Bob M\xfcnster", "/home/anna.muster", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _uid: account)
+    monkeypatch.setattr(socket, "gethostname", lambda: "evilbox-libra2.example.org")
+    for variable, value in {"USER": "anna", "LOGNAME": "anna", "HOME": "/home/anna.muster"}.items():
+        monkeypatch.setenv(variable, value)
+    return personal_words()
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_a_name_is_found_however_it_is_written(anna: frozenset[str], text: str) -> None:
+    for planted in (text, f"RTX 3090 {text}", f"org/{text}-GGUF"):
+        assert scan(planted, anna), planted
+
+
+def test_an_ordinary_profile_is_not_refused_for_its_words(anna: frozenset[str]) -> None:
+    assert scan(MACHINE, anna) == []
+    assert scan(MACHINE, ["eric", "emma", "rand", "dian", "kern", "sing", "oces"]) == []
+    assert scan(["gemma-3-270m", "generic", "bobsled"], ["emma", "eric", "bob"]) == []
+    assert scan("fe36e40 bea1234", ["fe", "bea"]) == []  # commits
+
+
+@pytest.mark.parametrize("name", ["max", "epyc-server", "ubuntu-desktop-2", "nvidia.workstation", "root"])
+def test_technical_names_do_not_make_an_export_fail(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("USER", name)
+    monkeypatch.setenv("HOME", f"/home/{name}")
+    monkeypatch.setattr(socket, "gethostname", lambda: name)
+    assert scan([MACHINE, "AMD EPYC 7571", "Apple M3 Max", "NVIDIA RTX"], personal_words()) == []
+
+
+def test_an_allowed_word_lets_a_longer_word_through() -> None:
+    assert scan("annamodel", ["anna"], allowed=["anna"]) == []
+    assert scan("annamodel", ["anna"], allowed=["annamodel"]) == []
+    assert scan("annamodel annas", ["anna"], allowed=["annamodel"])
+    assert scan("anna muster", ["anna.muster", "anna", "muster"], allowed=["Anna.Muster"]) == []
+
+
+@pytest.mark.parametrize(
+    "number", ["+49 171 1234567", "+491711234567", "+1 (555) 123-4567", "0171 1234567", "(0171) 123-4567",
+               "089/1234567", "555-123-4567", "(555) 123-4567", "0049 171 1234567", "0171_1234567"]
+)  # fmt: skip
+def test_telephone_numbers_are_found(number: str) -> None:
+    assert scan(number) and scan(f"call {number}") and scan(f"m-{number}")

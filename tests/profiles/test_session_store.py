@@ -44,6 +44,7 @@ def test_a_session_comes_back_as_it_was() -> None:
     assert add_session(first) and add_session(second)
     assert read_sessions() == (first, second)
     assert stat.S_IMODE(sessions_path().stat().st_mode) == 0o600
+    assert stat.S_IMODE(sessions_path().with_suffix(".lock").stat().st_mode) == 0o600
     assert first.decode == Speed(tok_s=38.2, n=3, spread=0.4, tokens=120)
 
 
@@ -156,3 +157,22 @@ def test_equal_hardware_has_one_key() -> None:
     assert key == machine_key(cpu, cores, reported(24015.5, "MiB", "meminfo"))
     assert key != machine_key(cpu, reported(4, "cores", "sysfs"), ram) != machine_key(cpu, cores, unknown("MiB", "?"))
     assert "epyc" not in key.lower()
+
+
+@pytest.mark.parametrize(
+    ("changes", "possible"),
+    [
+        ({}, True),
+        ({"process_mib": None, "peak_mib": None}, True),
+        ({"process_mib": 8000.0, "peak_mib": 8000.0}, True),
+        ({"process_mib": 8001.0, "peak_mib": 8001.0}, False),
+        ({"process_mib": 92.0, "peak_mib": 60000.0}, False),
+        ({"process_mib": 0.0, "peak_mib": 264.0}, False),
+        ({"process_mib": 0.0, "peak_mib": 0.0}, False),
+        ({"process_mib": 300.0, "peak_mib": 264.0}, False),
+    ],
+)
+def test_peaks_that_no_such_machine_can_have_seen(changes: dict[str, Any], possible: bool) -> None:
+    from twofold.profiles.session_store import is_possible
+
+    assert is_possible(record(**changes), reported(8000, "MiB", "test")) is possible

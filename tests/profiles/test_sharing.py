@@ -20,12 +20,13 @@ from twofold.profiles.own_observed import observed_runs
 from twofold.profiles.session_store import SessionRecord
 
 MACHINE: Any = json.loads((Path(__file__).parent / "data" / "machine.json").read_text("utf-8"))
-WORDS = ("zaphod", "zaphod beeblebrox", "heartofgold", "heartofgold.magrathea.lan")
+WORDS = ("zaphod", "beeblebrox", "zaphod beeblebrox", "heartofgold", "heartofgold.magrathea.lan")
 PLANTED = (
     "/home/zaphod", "/home/zaphod/models/a.gguf", "~/a.gguf", "~zaphod/x", r"C:\Users\Zaphod\a.gguf", "../secret/a",
     "file:///srv/models", "/mnt/disk7/m", "zaphod", "Zaphod Beeblebrox", "ZAPHOD_models", "heartofgold",
     "HeartOfGold.magrathea.lan", "GPU-9b36c24f-b9bc-1dfa-b6c7-1ea6b42c5b75", "9b36c24fb9bc1dfab6c71ea6b42c5b75",
     "MIG-9b36c24f-b9bc-1dfa-b6c7-1ea6b42c5b75", "00000000:01:00.0", "S/N: 4711", "serial 12", "1320220012345",
+    "zaphods-7b", "myzaphodmodel", "Z\xe4phod", "z\u0430ph\u043ed", "beeblebroxes", "+49 171 1234567", "0171 1234567",
     "zaphod@magrathea.example", "192.168.7.17", "fe80::1ff:fe23:4567:890a", "00:1a:2b:3c:4d:5e",
 )  # fmt: skip
 BEFORE = ("", "RTX 3090 ", "org/", "x ", "(", "EPYC ", "Model-7B ")

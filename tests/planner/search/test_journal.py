@@ -169,3 +169,9 @@ def test_a_study_of_other_choices_under_the_name_is_refused(
     optuna.create_study(storage=journal(path), study_name="mine", direction="maximize").optimize(lambda _: 1, 1)
     with pytest.raises(InvalidOption, match="another study"):
         search(space, objective, first, n_trials=3, storage=journal(path), study_name="mine")
+
+
+def test_a_journal_is_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "study.journal"
+    journal(path)
+    assert {stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()} == {0o600}
