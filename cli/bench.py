@@ -91,10 +91,13 @@ def bench_options(
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, float], None]]:
-    """A progress display, one line for each stage; a stage is over when the next one begins."""
+    """A progress display, one line for each stage; a stage is over when the next one begins. Where there is no terminal
+    to draw on, each stage is told in a line when it begins.
+    """
     from twofold.cli.output import err
 
-    with err().progress() as bar:
+    sink = err()
+    with sink.progress() as bar:
         tasks: dict[str, TaskID] = {}
 
         def tell(stage: str, share: float) -> None:
@@ -102,6 +105,7 @@ def stages() -> Iterator[Callable[[str, float], None]]:
                 for task in tasks.values():
                     bar.update(task, completed=1)
                 tasks[stage] = bar.add_task(stage, total=1)
+                sink.stage(stage)
             bar.update(tasks[stage], completed=share)
 
         yield tell
@@ -213,5 +217,7 @@ def _isa(launched: Launched) -> str:
 
 
 def _title(launched: Launched) -> str:
+    from twofold.profiles.text import cache_words
+
     plan = launched.plan
-    return f"{plan.model}: {plan.residual_bits}-bit residual, KV {plan.k_type}"
+    return f"{plan.model}: {plan.residual_bits}-bit residual, KV {cache_words(plan.k_type, plan.v_type)}"

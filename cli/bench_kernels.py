@@ -33,7 +33,7 @@ def bench_kernels(
     from twofold.cli.bench import document_head, stages
     from twofold.cli.bench_facts import provenance
     from twofold.cli.bench_view import show_attention, show_kernels, show_parts, show_trees, show_verifier
-    from twofold.cli.output import out, print_json
+    from twofold.cli.output import err, out, print_json
     from twofold.engine.bench.kernels import time_kernels
     from twofold.engine.bench.verifier import ROWS, working_set
     from twofold.kernels.cpu import missing_reason
@@ -47,6 +47,7 @@ def bench_kernels(
 
     names, threads, total = chosen_tiers(tiers), launched.plan.threads, set_bytes(working_set_mib)
     checkpoint = launched.engine.checkpoint
+    err().prose(expectation(checkpoint, len(names), options.repeats))
     with stages() as tell:
         ram = measure_ram(read_memory(), read_cpu(), lambda what: tell(what, 0))
         bandwidth = ram.read_gb_s_one_thread if threads == 1 else ram.read_gb_s_all_cores
@@ -77,12 +78,27 @@ def bench_kernels(
     size = f"{len(linears.weights)} Linears of {outputs} x {inputs}, {linears.nbytes / MIB:.0f} MiB"
     show_verifier(products, f"{size}, {linears.weights[0].residual_bits}-bit residual")
     if cached:
-        out().line("the working set may lie in the caches: no figure of memory")
+        out().prose("the working set may lie in the caches: no figure of memory")
     show_attention(attention)
     if parts is not None:
         show_parts(parts.timings, parts.agreement)
         show_trees(trees)
-    out().line(provenance(about["machine"], about["commit"]))
+    out().prose(provenance(about["machine"], about["commit"]))
+
+
+def expectation(checkpoint: Checkpoint, n_tiers: int, repeats: int | None) -> str:
+    """Roughly how long it takes, in words: the sum of the sweeps' limits, or the share of them that `repeats` is."""
+    from twofold.engine.bench.kernels import SAMPLE_SECONDS, TIER_SECONDS, n_shapes
+    from twofold.engine.bench.timings import Grid
+
+    grid = Grid()
+    sweeps = 2 + sum(bits != checkpoint.config.residual_bits for bits in grid.widths)
+    seconds = n_tiers * (n_shapes(checkpoint) * SAMPLE_SECONDS + 2 * TIER_SECONDS) + sweeps * grid.seconds
+    seconds *= 1 if repeats is None else repeats / grid.rounds
+    rounds = "1 round" if repeats == 1 else f"{repeats} rounds"
+    how = "a small --repeats bounds it" if repeats is None else f"{rounds} of each sweep"
+    much = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"
+    return f"timing the kernels takes roughly {much}, more for a large model ({how})"
 
 
 def chosen_tiers(names: str | None) -> list[str]:
@@ -146,16 +162,16 @@ def _time_tiers(
     tell: Callable[[str, float], None],
 ) -> tuple[list[VerifierTimes], list[AttentionTime]]:
     from twofold.engine.backend import choose_backend
+    from twofold.engine.bench.kernels import TIER_SECONDS, kernel_rule
     from twofold.engine.bench.kv_types import time_attention
     from twofold.engine.bench.limits import read_rate
-    from twofold.engine.bench.rounds import Rule
     from twofold.engine.bench.verifier import ROWS, time_verifier
     from twofold.probes.bandwidth import reading_cpus
     from twofold.probes.cpu import read_cpu
 
     read_bytes = min(linears.nbytes, max(256 * MIB, CACHE_FACTOR * cache_bytes()))
     read = read_rate(read_bytes, reading_cpus(read_cpu()), threads)
-    rule = Rule(repeats=repeats, max_seconds=20.0, min_rounds=5, warm_rounds=3)
+    rule = kernel_rule(repeats, TIER_SECONDS)
     products: list[VerifierTimes] = []
     attention: list[AttentionTime] = []
     for tier in tiers:

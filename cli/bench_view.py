@@ -49,7 +49,7 @@ def show_report(report: BenchReport, title: str, line: str) -> None:
     ]
     sink.table(title, ["test", "tok/s", *(f"on {kind}" for kind in by_text), "n"], rows)
     if report.decode is report.plain:
-        sink.line("the plan drafts nothing: its speed is the plain one")
+        sink.prose("the plan drafts nothing: its speed is the plain one")
     shown = {"chosen": f"plan ({report.drafts})", "chain_4": "chain of 4", "tree_16": "tree of 16, 8 deep"}
     checks = [
         [
@@ -62,8 +62,8 @@ def show_report(report: BenchReport, title: str, line: str) -> None:
     ]
     sink.table("tokens per check", ["drafts", "all", *(f"on {kind}" for kind in by_text), "source"], checks)
     sink.table("passes", ["rows", "verify (ms)", "draft (ms)"], _pass_rows(report))
-    sink.line(report.passes[0].latency_us.by)
-    sink.line(line)
+    sink.prose(report.passes[0].latency_us.by)
+    sink.prose(line)
 
 
 def _pass_rows(report: BenchReport) -> list[list[str]]:
@@ -82,8 +82,8 @@ def show_operations(times: list[OperationTime], title: str, line: str) -> None:
         ]
         shown = "1 row" if width == 1 else f"{width} rows"
         sink.table(f"{title}: a pass of {shown}", ["operation", "calls", "us in all", "of the pass"], rows)
-    sink.line(times[0].time_us.by)
-    sink.line(line)
+    sink.prose(times[0].time_us.by)
+    sink.prose(line)
 
 
 def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str) -> None:
@@ -107,7 +107,7 @@ def show_kernels(times: list[KernelTime], bandwidth: Figure, title: str) -> None
     columns = ["Linear", "shape", "rows", "weights", "kernels", "us", "GB/s", "of read bandwidth"]
     out().table(title, columns, rows)
     shown = f"{spread(bandwidth)} GB/s ({bandwidth.by})" if limit else f"unknown ({bandwidth.by})"
-    out().line(f"memory read bandwidth: {shown}")
+    out().prose(f"memory read bandwidth: {shown}")
 
 
 def show_verifier(times: list[VerifierTimes], about: str) -> None:
@@ -131,8 +131,8 @@ def show_verifier(times: list[VerifierTimes], about: str) -> None:
     for tier in times:
         for peak in tier.peaks:
             threads = "1 thread" if peak.threads == 1 else f"{peak.threads} threads"
-            out().line(f"{peak.isa}, {peak.instruction}, {threads}: {spread(peak.multiply_adds_s, 1e9)} 10⁹ MAC/s")
-        out().line(f"{tier.peaks[0].isa}: read {spread(tier.read_gb_s)} GB/s ({tier.read_gb_s.by})")
+            out().prose(f"{peak.isa}, {peak.instruction}, {threads}: {spread(peak.multiply_adds_s, 1e9)} 10⁹ MAC/s")
+        out().prose(f"{tier.peaks[0].isa}: read {spread(tier.read_gb_s)} GB/s ({tier.read_gb_s.by})")
 
 
 def show_attention(times: list[AttentionTime]) -> None:
@@ -168,8 +168,10 @@ def show_parts(timings: Sequence[KernelTiming], agreement: Mapping[tuple[int, bo
         rows.append([op, shape, str(bits), str(first), spread(by_rows[first]), *widest])
     out().table("parts of a pass", ["part", "shape", "bits", "rows", "us", "rows", "us"], rows)
     low, high = min(agreement.values()), max(agreement.values())
-    out().line(f"whole passes took {low:.3f} to {high:.3f} of the sum of their parts, and the parts are scaled to them")
-    out().line(f"{len(timings)} times are kept for the plans of this machine; {timings[0].latency_us.by}")
+    out().prose(
+        f"whole passes took {low:.3f} to {high:.3f} of the sum of their parts, and the parts are scaled to them"
+    )
+    out().prose(f"{len(timings)} times are kept for the plans of this machine; {timings[0].latency_us.by}")
 
 
 def show_trees(trees: Sequence[TreeCost]) -> None:
@@ -185,4 +187,4 @@ def show_trees(trees: Sequence[TreeCost]) -> None:
     if rows:
         columns = ["nodes", "depth", "tokens per check", "step (ms)", "tok/s over no draft's"]
         out().table("best-first trees, reasoned", columns, rows)
-        out().line(f"{trees[0].step_ms.by}; tokens: {trees[0].tokens.by}")
+        out().prose(f"{trees[0].step_ms.by}; tokens: {trees[0].tokens.by}")

@@ -42,7 +42,7 @@ def chat(
     from twofold.cli.repl.status import header
 
     session = open_session(launched, sampling, answering)
-    err().line(header(launched.plan), style="bold")
+    err().prose(header(launched.plan), style="bold")
     reader = make_reader(keep_history=settings.history and not no_history)
     if reader.is_interactive:
         if model == DEFAULT_MODEL:
@@ -53,11 +53,14 @@ def chat(
 
 
 def _introduce(model: str) -> None:
-    """Say what the default model is for, and name a real one."""
+    """Say what the default model is for, and name a real one where there is one."""
     from twofold.cli.output import err
     from twofold.cli.suggest import suggest_model
 
-    err().line(f"{model} is a self-test: small enough for any machine, not one to rely on")
+    err().prose(f"{model} is a self-test: small enough for any machine, not one to rely on")
     real = suggest_model()
     if real is not None:
-        err().line(f"a real model for this machine: twofold chat {real} (twofold fit ranks more)")
+        err().line(f"a real model for this machine: twofold chat {real}")
+        err().line("twofold fit ranks more")
+    else:
+        err().line("twofold fit ranks models for this machine")

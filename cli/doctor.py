@@ -20,9 +20,10 @@ def _show(checks: list[Check]) -> None:
     sink = out()
     width = max(len(check.name) for check in checks)
     for check in checks:
-        sink.line(f"{check.status:<4}  {check.name:<{width}}  {check.found}", style=_STYLE[check.status])
+        hanging = " " * (width + 8)
+        sink.prose(f"{check.status:<4}  {check.name:<{width}}  {check.found}", _STYLE[check.status], hanging)
         if check.remedy is not None:
-            sink.line(f"      {'':<{width}}  hint: {check.remedy}")
+            sink.prose(f"{hanging}hint: {check.remedy}")
 
 
 def _show_raw() -> None:
@@ -102,5 +103,5 @@ def doctor(
             out().line()
             out().table("Settings", ("setting", "value", "from"), settings)
     if not is_well:
-        err().line("something must be fixed: see the lines that begin with fail", style="red")
+        err().prose("something must be fixed: see the lines that begin with fail", style="red")
         raise typer.Exit(1)

@@ -81,7 +81,7 @@ def run_parity(launched: Launched, n_prompts: int, n_tokens: int, *, full: bool)
     known = {one.variant for one in record.done}
     left = [variant for variant in variants if variant not in known]
     if known:
-        err().line(f"goes on where it stopped: {len(known)} of {len(variants)} settings were equal ({record.path})")
+        err().prose(f"goes on where it stopped: {len(known)} of {len(variants)} settings were equal ({record.path})")
 
     def load(plan: Plan) -> Engine:
         return Engine.of(launched.engine.checkpoint, plan, kernels=launched.engine.backend.name)
@@ -97,9 +97,9 @@ def run_parity(launched: Launched, n_prompts: int, n_tokens: int, *, full: bool)
             for one in compare(plan, left, texts, n_tokens, load, share, record.expected):
                 record.add(one)
                 if not err().stream.isatty():  # where there is no bar
-                    err().line(f"{len(record.done)} of {len(variants)} settings equal: {one.variant}{pace.after(one)}")
+                    err().prose(f"{len(record.done)} of {len(variants)} settings equal: {one.variant}{pace.after(one)}")
     except (KeyboardInterrupt, SystemExit):  # SIGTERM and SIGHUP end in the second one
-        err().line(f"{len(record.done)} of {len(variants)} settings are done; the same command goes on from there")
+        err().prose(f"{len(record.done)} of {len(variants)} settings are done; the same command goes on from there")
         raise
     record.close()
     order = {variant: place for place, variant in enumerate(variants)}

@@ -247,4 +247,4 @@ def _show(report: EvalReport, output: str) -> None:
         ["draft", "at 1", "2", "4", "8", "16"],
         drafts,
     )
-    out().line(f"measured here against {report.source_note}; fp32 logits, the verifier as the engine computes it")
+    out().prose(f"measured here against {report.source_note}; fp32 logits, the verifier as the engine computes it")

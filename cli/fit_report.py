@@ -96,6 +96,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
     if ref.kind == "checkpoint" and ref.path is not None:
         bits, kl, statistics = _checkpoint_facts(ref.path)
         request = replace(request, fixed_bits=bits, statistics=statistics)
+    asked = replace(asked, machine=_with_sessions(asked.machine, ref))
     report = fit(
         spec,
         asked.machine,
@@ -183,6 +184,43 @@ def _checkpoint_facts(path: Path) -> tuple[int, Figure | None, RankStatistics | 
     counts = read_ranks(rank_key(config.to_json())) if get_settings().ranks else ()
     ranks = learned_ranks(prior or DEFAULT_STATISTICS, counts) if prior is not None or counts else None
     return config.residual_bits, checkpoint_kl(config.measured), ranks
+
+
+def _with_sessions(machine: MachineBudget, ref: ModelRef) -> MachineBudget:
+    """`machine` whose own sessions are told by the checkpoint that they ran: the one named, or those made of the
+    model named; where it lies and what its folder is called is nothing to a session.
+    """
+    import glob
+
+    from twofold.profiles.settings import checkpoints_dir
+
+    host = machine.host
+    if host is None or host.own is None:
+        return machine
+    is_named = ref.kind == "checkpoint" and ref.path is not None
+    folders = [ref.path] if ref.path is not None and is_named else []
+    if not is_named and checkpoints_dir().is_dir():
+        folders = sorted(checkpoints_dir().glob(f"{glob.escape(ref.name)}-r[4-8]-s*"))
+    found = [_identity(folder) for folder in folders]
+    keys = frozenset(key for key, _ in found if key is not None)
+    name = found[0][1] if is_named and found else None
+    return replace(machine, host=replace(host, own=replace(host.own, checkpoints=keys, source_name=name)))
+
+
+def _identity(folder: Path) -> tuple[str | None, str | None]:
+    """A checkpoint's key, and the name of the model that it was made from; None where its configuration has none."""
+    from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.profiles.errors import TwofoldError
+    from twofold.profiles.rank_store import rank_key
+    from twofold.profiles.readers.local import read_json_object
+
+    try:
+        found = read_json_object(folder / "config.json")
+        config = CheckpointConfig.from_json(found.get("quantization_config"))
+    except (OSError, TwofoldError):  # unfinished or damaged: whoever opens it says so
+        return None, None
+    name = config.source.get("name")
+    return rank_key(config.to_json()), name if isinstance(name, str) and name.strip() else None
 
 
 def _with_engine(report: FitReport) -> FitReport:

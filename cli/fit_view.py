@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from twofold.cli.fit_terms import draft_line, is_nothing, show_drafts, show_scopes, term_name
 from twofold.cli.output import Sink, err, out
+from twofold.profiles.text import cache_words
 from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _plan(sink: Sink, report: FitReport) -> None:
     words = [
         f"context {plan.context_tokens}",
         f"{plan.residual_bits}-bit residual",
-        f"KV {plan.k_type}",
+        f"KV {cache_words(plan.k_type, plan.v_type)}",
         f"quality class {quality_class(plan)}",
     ]
     if plan.device == "cuda":

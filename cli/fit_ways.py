@@ -129,9 +129,9 @@ def _wait(seconds: Figure) -> str:
 
 
 def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
-    """The known models as a table, and the best one that runs as a hint."""
+    """The known models as a table, and the best one to chat with here as a hint."""
     from twofold.planner.alternatives import nominal_words
-    from twofold.planner.rank import USABLE_TOK_S
+    from twofold.planner.rank import USABLE_TOK_S, recommended
 
     sink, notes = out(), err()
     table = []
@@ -154,6 +154,6 @@ def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
         notes.prose(f"note: {note}")
     whence = "from bytes and bandwidths or from timed kernels"
     notes.prose(f"note: ranges are reasoned, {whence}; each says more: twofold fit MODEL --explain")
-    best = next((row for row in rows if row.runnable and row.verdict == "fits"), None)
+    best = recommended(rows)
     if best is not None:
         notes.line(f"hint: twofold chat {best.model}", style="cyan")

@@ -130,7 +130,11 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class AnswerOptions:
-    """What surrounds an answer: the system prompt before it, and where it ends."""
+    """What surrounds an answer: the system prompt before it, and where it ends.
+
+    Raises:
+        InvalidOption: an empty text to stop at.
+    """
 
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System prompt.")] = None
     max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Longest answer in tokens.")] = None
@@ -138,3 +142,13 @@ class AnswerOptions:
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),
     ] = None
+
+    def __post_init__(self) -> None:
+        from twofold.profiles.errors import InvalidOption
+
+        if any(not text for text in self.stop or ()):
+            raise InvalidOption(
+                "--stop needs a text",
+                found="an empty one, which ends nothing",
+                hint="--stop '###', or leave the option out",
+            )

@@ -78,7 +78,8 @@ def pull(
         if ref.alias is not None:
             err().line(f"licence:  {ALIASES[ref.alias].licence}")
         _refuse_full_disk(model, needed, free, place)
-        confirm(f"fetch {model}?", assume_yes=yes, hint=f"twofold models pull {model} --yes")
+        hint = f"twofold models pull {model} --yes"
+        confirm(f"fetch {model}?", assume_yes=yes, hint=hint, declined="nothing was downloaded")
     path = _fetch(ref)
     if output_format == "json":
         print_json({"schema_version": 1, "model": model, "path": str(path), "download": download.to_json()})
@@ -107,6 +108,7 @@ def rm(
         f"remove {entry.kind} {name} ({_mib(entry.size_bytes)}) at {entry.path}?",
         assume_yes=yes,
         hint=f"twofold models rm {name} --yes",
+        declined="nothing was removed",
     )
     _remove(entry)
     out().line(f"removed {entry.kind} {name} ({_mib(entry.size_bytes)})")
@@ -134,7 +136,8 @@ def prune(
     if dry_run:
         out().line(f"would remove {len(entries)} ({_mib(sum(entry.size_bytes for entry in entries))})")
         return
-    confirm(f"remove these {len(entries)}?", assume_yes=yes, hint="twofold models prune --yes")
+    hint = "twofold models prune --yes"
+    confirm(f"remove these {len(entries)}?", assume_yes=yes, hint=hint, declined="nothing was removed")
     for entry in entries:
         _remove(entry)
         out().line(f"removed {entry.kind} {entry.name} ({_mib(entry.size_bytes)})")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from twofold.profiles.errors import InvalidOption, TwofoldError
+from twofold.profiles.errors import Declined, InvalidOption, TwofoldError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -96,26 +96,33 @@ class Sink:
     @property
     def width(self) -> int | None:
         """Columns of the terminal; None where the stream is none, and lines may be as long as they are."""
-        return self.console.width if self.stream.isatty() else None
+        return self.console.width if self._is_terminal() else None
+
+    def _is_terminal(self) -> bool:
+        try:
+            return self.stream.isatty()
+        except ValueError:  # closed: what cannot be shown is no reason to stop
+            return False
 
     def prose(self, text: str, style: str | None = None, indent: str = "  ") -> None:
-        """A sentence: broken at words where the stream is a terminal, continued behind `indent`. Not for commands."""
+        """Sentences: broken at words where the stream is a terminal, continued behind `indent`. Not for commands."""
         import textwrap
 
         width = self.width
         if width is None:
             self.line(text, style)
             return
-        start = text[: len(text) - len(text.lstrip())]
-        for line in textwrap.wrap(
-            text.strip(),
-            max(20, width),
-            initial_indent=start,
-            subsequent_indent=start + indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            self.line(line, style)
+        for sentence in text.split("\n"):
+            start = sentence[: len(sentence) - len(sentence.lstrip())]
+            for line in textwrap.wrap(
+                sentence.strip(),
+                max(20, width),
+                initial_indent=start,
+                subsequent_indent=start + indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            ):
+                self.line(line, style)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; where the stream is plain, aligned columns without boxes."""
@@ -144,17 +151,27 @@ class Sink:
             self.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
     def error(self, error: TwofoldError) -> None:
-        """What happened, found against needed, then a hint."""
-        self.line(f"error: {error.what}", style="red")
+        """What happened, found against needed, then a hint. What a person declined is no failure."""
+        if isinstance(error, Declined):
+            self.prose(f"stopped: {error.what}")
+            return
+        self.prose(f"error: {error.what}", style="red")
         if error.needed is not None:
-            self.line(f"  needed: {error.needed}")
+            self.prose(f"  needed: {error.needed}", indent=" " * 8)
         if error.found is not None:
-            self.line(f"  found:  {error.found}")
+            self.prose(f"  found:  {error.found}", indent=" " * 8)
         if error.hint is not None:
             self.line(f"hint: {error.hint}", style="cyan")
 
     def warning(self, text: str) -> None:
-        self.line(f"warning: {text}", style="yellow")
+        self.prose(f"warning: {text}", style="yellow")
+
+    def stage(self, text: str) -> None:
+        """That a stage of long work begins, where no progress display shows it."""
+        from twofold.profiles.settings import get_settings
+
+        if not self._is_terminal() and not get_settings().no_progress:
+            self.line(text)
 
     def progress(self) -> Progress:
         """A progress display with the time that passed and what is left; silent where the stream is not a terminal."""
@@ -200,12 +217,14 @@ def print_bytes(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
-def confirm(question: str, *, assume_yes: bool, hint: str) -> None:
+def confirm(question: str, *, assume_yes: bool, hint: str, declined: str = "nothing was changed") -> None:
     """Ask before something long or destructive; not with `assume_yes`, nor under the setting `yes`.
+
+    `declined` says what a no leaves as it was.
 
     Raises:
         InvalidOption: when nobody can answer (no terminal), naming the option to pass.
-        TwofoldError: when the answer is no.
+        Declined: when the answer is no.
     """
     from twofold.profiles.settings import get_settings
 
@@ -217,4 +236,4 @@ def confirm(question: str, *, assume_yes: bool, hint: str) -> None:
         )
     print(err().text(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise TwofoldError("stopped: not confirmed", hint=hint)
+        raise Declined(declined)

@@ -175,7 +175,7 @@ def _show(profile: HardwareProfile) -> None:
     out().table(title, ("fact", "value", "source", "by"), rows)
     for kernel in profile.kernels:
         figure = kernel.latency_us
-        out().line(
+        out().prose(
             one_line(f"kernel {kernel.op} {kernel.shape} {kernel.bits} bit, {kernel.rows} rows, {kernel.isa}: ")
             + f" {'unknown' if figure.value is None else figure.value} µs ({figure.source})"
         )
@@ -184,13 +184,14 @@ def _show(profile: HardwareProfile) -> None:
 
 
 def _show_run(run: ObservedRun) -> None:
-    from twofold.profiles.text import one_line
+    from twofold.profiles.text import cache_words, one_line
 
     speed, peak = run.decode_tok_s, run.memory_peak_mib
-    what = f"{run.model} {run.residual_bits} bit, context {run.context_tokens}, KV {run.kv_type}"
-    rate = f"{speed.value} tok/s ({speed.source})" if speed.is_known else "unknown tok/s"
+    cache = cache_words(run.kv_type, run.v_type)
+    what = f"{run.model} {run.residual_bits} bit, context {run.context_tokens}, KV {cache}"
+    rate = f"{speed.value} tok/s ({speed.source})" if speed.is_known else f"unknown tok/s ({one_line(speed.by, 120)})"
     memory = f", peak {peak.value} MiB ({peak.source})" if peak.is_known else ""
-    out().line(one_line(f"run {what}: ", 200) + f" {rate}{memory}")
+    out().prose(one_line(f"run {what}: ", 200) + f" {rate}{memory}")
 
 
 def _cards(profile: HardwareProfile) -> str:

@@ -118,7 +118,10 @@ class Job:
             print_sheet(err(), sheet, choice, self.licence)
         check(sheet, self.folder, available_ram_bytes())
         confirm(
-            f"Quantise {self.spec.name} into {self.folder}?", assume_yes=assume_yes, hint="add --yes to go on unasked"
+            f"Quantise {self.spec.name} into {self.folder}?",
+            assume_yes=assume_yes,
+            hint="add --yes to go on unasked",
+            declined="nothing was downloaded or written",
         )
         return self._quantize(choice, force=force)
 

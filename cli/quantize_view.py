@@ -49,7 +49,7 @@ def print_sheet(sink: Sink, sheet: CostSheet, choice: CalibrationChoice, licence
     rows.append(["calibration text", name, choice.reason])
     sink.table(f"Quantising {sheet.model} takes", ("what", "how much", "how it is known"), rows)
     if licence is not None:
-        sink.line(f"licence: {licence}")
+        sink.prose(f"licence: {licence}")
 
 
 def sheet_json(sheet: CostSheet, choice: CalibrationChoice, licence: str | None) -> dict[str, Any]:
@@ -65,7 +65,9 @@ def sheet_json(sheet: CostSheet, choice: CalibrationChoice, licence: str | None)
 @contextlib.contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress bar with time left; the callable takes (done, total, what is being done)."""
-    with err().progress() as progress:
+    sink = err()
+    sink.stage(title)
+    with sink.progress() as progress:
         task = progress.add_task(title, total=None)
 
         def tell(done: int, total: int, what: str) -> None:

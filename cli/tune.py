@@ -11,8 +11,8 @@ import typer
 from twofold.cli.format_option import FormatOption
 from twofold.cli.model_options import CheckpointOptions, CtxOption, ModelOptions
 from twofold.cli.option_groups import grouped
+from twofold.cli.tune_view import DEFAULT_BUDGET
 
-DEFAULT_BUDGET = 300
 MAX_TRIALS = 10_000
 
 
@@ -71,13 +71,17 @@ def tune(
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """One line: what is under way, and how much of the whole is done."""
+    """One line: what is under way, and how much of the whole is done; a line a stage where there is no terminal."""
     from twofold.cli.output import err
 
-    with err().progress() as bar:
+    sink, told = err(), set[str]()
+    with sink.progress() as bar:
         task = bar.add_task("opening the model", total=1.0)
 
         def tell(stage: str, share: float) -> None:
             bar.update(task, description=stage, completed=share)
+            if stage not in told:
+                told.add(stage)
+                sink.stage(stage)
 
         yield tell

@@ -120,22 +120,27 @@ class TuneJob:
                 raise
         finally:
             self.bench.close()
-        plan = target.plan(result.point).model_copy(update={"tuned": True})
+        tuned = target.plan(result.point).model_copy(update={"tuned": True})
+        plan = tuned if result.n_others else self._known_plan()  # else nothing was compared
         notes += self._notes(result)
         points = (result.baseline, result.candidate)
         return TuneReport(plan, target.default, target, result, self._tokens_by(*points), tuple(notes))
 
     def unmeasured(self) -> TuneReport:
         """The plan that a session would start with now, tuned or not."""
+        plan = self._known_plan()
+        by = self._tokens_by(self.target.baseline)
+        return TuneReport(plan, self.target.default, self.target, None, by, ("nothing was measured",))
+
+    def _known_plan(self) -> Plan:
+        """What a session starts with as long as nothing is kept: tuned at an earlier time, or trial 0."""
         from twofold.engine.plan_check import check_plan
 
         def check(plan: Plan) -> None:
             check_plan(plan, self.target.spec, self.checkpoint.config)
 
         known = tuned_plan(rank_key(self.checkpoint), self.target.default, self.options, check)
-        plan = known or self.target.default
-        by = self._tokens_by(self.target.baseline)
-        return TuneReport(plan, self.target.default, self.target, None, by, ("nothing was measured",))
+        return known or self.target.default
 
     def verify(self, report: TuneReport, tell: Tell) -> TuneReport:
         """Fill the plan's context in a process of its own; a plan that was filled is marked so."""
@@ -151,10 +156,12 @@ class TuneJob:
         return replace(report, plan=plan, verification=filled)
 
     def keep(self, report: TuneReport) -> Path | None:
-        """Save the plan for later sessions; None where it is not better known than before."""
+        """Save the plan for later sessions; None where it was neither compared nor filled."""
         from twofold.profiles.plan_store import TunedPlan, save_tuned
 
-        if report.result is None and report.plan.verified is None:
+        is_compared = report.result is not None and report.result.n_others > 0
+        is_filled = report.verification is not None and report.verification.is_filled
+        if not is_compared and not is_filled:
             return None
         plan = report.plan
         return save_tuned(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
     from twofold.cli.tune_job import TuneReport
     from twofold.planner.plan import Plan
     from twofold.planner.tuning.duel import Duel
+    from twofold.planner.tuning.tuner import TuneResult
 
 SCHEMA_VERSION = 1
+DEFAULT_BUDGET = 300
+"""Seconds that `twofold tune` takes without a wish."""
 _KNOBS = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "v_type", "residual_bits")
 
 
@@ -60,9 +64,11 @@ def document(report: TuneReport, path: Path | None) -> dict[str, Any]:
                 "trials": search.n_trials,
                 "did_not_fit": search.n_infeasible,
                 "from_others": search.n_others,
+                "compared": result.n_others,
                 "samples": result.n_samples,
             },
             "ab": _duel(report, result.duel) if result.duel is not None else None,
+            "outcome": _outcome(result),
         }
     if report.verification is not None:
         found["verification"] = _verification(report.verification)
@@ -135,7 +141,7 @@ def _short(value: float) -> float:
 
 
 def _show_human(report: TuneReport, path: Path | None) -> None:
-    from twofold.cli.output import out
+    from twofold.cli.output import err, out
 
     result, plan = report.result, report.plan
     sink = out()
@@ -148,25 +154,41 @@ def _show_human(report: TuneReport, path: Path | None) -> None:
         search = result.search
         others = f", {search.n_others} of others" if search.n_others else ""
         sink.line(
-            f"{search.n_trials} plans tried{others}, {search.n_infeasible} did not fit, {result.n_samples} samples; "
+            f"{search.n_trials} {'plan' if search.n_trials == 1 else 'plans'} tried{others}, "
+            f"{search.n_infeasible} did not fit, {result.n_samples} samples; "
             f"noise of trial 0: {100 * result.noise_floor:.1f} % (n {len(result.baseline_turns)})"
         )
-        sink.line(_outcome(result.is_tuned, duel))
+        sink.prose(_outcome(result))
     for note in report.notes:
-        sink.line(f"note: {note}")
+        sink.prose(f"note: {note}")
     if report.verification is not None:
         for line in verification_lines(report.verification):
-            sink.line(line)
-    sink.line(_kept(plan, path))
+            sink.prose(line)
+    sink.prose(_kept(plan, path))
+    if result is None and report.verification is None:
+        err().line("hint: leave out --trials 0 to tune, or add --verify to fill the context", style="cyan")
 
 
-def _outcome(is_tuned: bool, duel: Duel | None) -> str:
+def _outcome(result: TuneResult) -> str:
+    duel = result.duel
+    if not result.n_others:
+        return _nothing_tried(result)
     if duel is None:
         return "no other plan looked faster: trial 0, what chat starts untuned, stays"
     saved = f"{100 * duel.gain:.1f} ± {100 * duel.error:.1f} % of a turn saved, n {duel.rounds} paired rounds"
-    if is_tuned:
+    if result.is_tuned:
         return f"the candidate won: {saved}"
     return f"trial 0 stays: {saved}, more than {100 * duel.floor:.1f} % would have counted"
+
+
+def _nothing_tried(result: TuneResult) -> str:
+    if result.seconds is None or not result.is_out_of_time:
+        return "nothing else was tried: there is no other plan that fits"
+    more = max(DEFAULT_BUDGET, math.ceil(4 * result.seconds))
+    return (
+        f"nothing else was tried: the budget of {result.seconds:g} s was used up by measuring trial 0 "
+        f"({result.n_samples} samples); give --budget {more}"
+    )
 
 
 def _rows(report: TuneReport, plans: Sequence[Plan]) -> list[list[str]]:

@@ -31,6 +31,11 @@ ASSUMED_RESIDUAL_MIB = 16.0
 ASSUMED_RESIDUAL = 0.15
 
 
+def plain_name(text: str) -> str:
+    """A model's name to compare: without folders, revision and case."""
+    return model_name(text).split("@")[0].casefold()
+
+
 @dataclass(frozen=True, slots=True)
 class OwnRuns:
     """Sessions on this machine's hardware, newest last, and what others shared from identical hardware.
@@ -39,6 +44,8 @@ class OwnRuns:
         build, version: of this installation; sessions of others are advice.
         isa: the kernels that would run, where a variable forces them; None: the plan's.
         shared: (profile's name, run) of imported profiles.
+        checkpoints: keys of the checkpoints that are planned for; their sessions are of the model, whatever its name.
+        source_name: what the model of such a checkpoint was called before it was quantised.
     """
 
     sessions: tuple[SessionRecord, ...]
@@ -46,6 +53,8 @@ class OwnRuns:
     version: str
     isa: str | None = None
     shared: tuple[tuple[str, ObservedRun], ...] = ()
+    checkpoints: frozenset[str] = frozenset()
+    source_name: str | None = None
 
     def of_this_build(self, knobs: Knobs) -> list[SessionRecord]:
         """The sessions that may calibrate a plan."""
@@ -53,6 +62,16 @@ class OwnRuns:
 
     def _is_ours(self, one: SessionRecord, knobs: Knobs) -> bool:
         return (one.build, one.version, one.isa) == (self.build, self.version, self.isa or knobs.cpu_isa)
+
+    def names_of(self, spec: ModelSpec) -> set[str]:
+        """What sessions of the model may call it."""
+        return {plain_name(name) for name in (spec.name, self.source_name) if name}
+
+    def is_of(self, one: SessionRecord, spec: ModelSpec) -> bool:
+        """Whether a session was of the model: of the same checkpoint, or of one made from a model of that name."""
+        if one.checkpoint is not None and one.checkpoint in self.checkpoints:
+            return True
+        return one.vocab_size == spec.vocab_size and plain_name(one.model) in self.names_of(spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +106,8 @@ def process_term(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Term | N
     usable = [one for one in sessions if one.process_mib is not None and _process(one) >= LEAST_PROCESS_MIB]
     if not usable:
         return None
-    same = [one for one in usable if _is_same_model(one, spec)]
+    assert own is not None
+    same = [one for one in usable if own.is_of(one, spec)]
     if not same:
         return _by_another_model(spec, min(reversed(usable), key=lambda one: abs(one.vocab_size - spec.vocab_size)))
     nearest = min(reversed(same), key=lambda one: _far(one, knobs))
@@ -123,11 +143,6 @@ def _process(one: SessionRecord) -> float:
     return max(0.0, (one.process_mib or 0.0) - one.planned.get("thread_scratch", 0) / MIB)
 
 
-def _is_same_model(one: SessionRecord, spec: ModelSpec) -> bool:
-    name = model_name(spec.name).split("@")[0].casefold()
-    return one.vocab_size == spec.vocab_size and one.model.split("@")[0].casefold() == name
-
-
 def _far(one: SessionRecord, knobs: Knobs) -> float:
     """How far a session's plan was from this one."""
     ratio = max(one.context_tokens, knobs.context_tokens) / min(one.context_tokens, knobs.context_tokens)
@@ -141,19 +156,20 @@ def observed(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Observed | N
     """
     if own is None or knobs.device != "cpu":
         return None
-    sessions = [one for one in own.of_this_build(knobs) if one.decode and _is_alike(one, spec, knobs)]
+    sessions = [one for one in own.of_this_build(knobs) if one.decode and _is_alike(one, spec, knobs, own)]
     if sessions:
         return _from_sessions(sorted(sessions, key=lambda one: _far(one, knobs)))
-    name = model_name(spec.name).split("@")[0].casefold()
+    names = own.names_of(spec)
     for profile, run in own.shared:
-        is_same = run.model.split("@")[0].casefold() == name and run.residual_bits == knobs.residual_bits
-        if is_same and run.kv_type == knobs.k_type and run.decode_tok_s.is_number:
+        is_same = plain_name(run.model) in names and run.residual_bits == knobs.residual_bits
+        is_cache = (run.kv_type, run.v_type or run.kv_type) == (knobs.k_type, knobs.v_type)
+        if is_same and is_cache and run.decode_tok_s.is_number:
             return _from_profile(profile, run)
     return None
 
 
-def _is_alike(one: SessionRecord, spec: ModelSpec, knobs: Knobs) -> bool:
-    is_same = _is_same_model(one, spec) and one.residual_bits == knobs.residual_bits
+def _is_alike(one: SessionRecord, spec: ModelSpec, knobs: Knobs, own: OwnRuns) -> bool:
+    is_same = own.is_of(one, spec) and one.residual_bits == knobs.residual_bits
     return is_same and one.kv == (knobs.k_type, knobs.v_type) and one.threads == knobs.threads
 
 
@@ -197,7 +213,7 @@ def unused_sessions(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> str |
     if own is None or knobs.device != "cpu":
         return None
     used = own.of_this_build(knobs)
-    others = [one for one in own.sessions if one not in used and _is_same_model(one, spec)]
+    others = [one for one in own.sessions if one not in used and own.is_of(one, spec)]
     if not others:
         return None
     last, n = others[-1], len(others)

@@ -16,8 +16,13 @@ from twofold.planner.request import Request
 from twofold.planner.verdict import download_estimate, runnable
 from twofold.profiles.figures import Figure
 from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.readers.shipped import is_chat_model
 
 USABLE_TOK_S = 3.0
+CHAT_TOK_S = 5.0
+"""A model that writes slower than people read is not recommended for a conversation."""
+CHAT_FIRST_TOKEN_S = 60.0
+"""Nor one whose first token, after a prompt of 1K, takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +106,17 @@ def ranking_json(rows: Sequence[RankedModel], machine: MachineBudget) -> dict[st
         "models": [row.to_json() for row in rows],
         "notes": list(machine.notes),
     }
+
+
+def recommended(rows: Sequence[RankedModel]) -> RankedModel | None:
+    """The best of `rows` to chat with: a model made for conversation that runs, fits, and is known to answer in
+    bearable time; None where there is none.
+    """
+    return next((row for row in rows if row.runnable and row.verdict == "fits" and _is_for_chat(row)), None)
+
+
+def _is_for_chat(row: RankedModel) -> bool:
+    first = row.evaluation.speed.ttft_1k_s
+    is_quick = row.compared.is_known and row.compared.number >= CHAT_TOK_S
+    is_prompt = not first.is_known or first.number <= CHAT_FIRST_TOKEN_S
+    return is_chat_model(row.model) and is_quick and is_prompt

@@ -29,6 +29,10 @@ class TwofoldError(Exception):
         self.hint = hint
 
 
+class Declined(TwofoldError):
+    """A person answered no; `what` says what was left as it was."""
+
+
 class InvalidOption(TwofoldError):
     """A value on the command line or in the configuration that cannot be used."""
 

@@ -12,7 +12,8 @@ from twofold.profiles.session_store import SessionRecord, Speed, model_name
 from twofold.profiles.units import MIB
 
 BASE_BITS = 2
-_NOT = "the sessions did not come to it"
+_SHORT = "too short to tell"
+_NO_PEAK = "no session told its peak"
 _PEAK = "highest resident set, mapped weights included"
 
 
@@ -46,9 +47,13 @@ def _run(group: Sequence[SessionRecord]) -> ObservedRun:
         context_tokens=last.context_tokens,
         kv_type=last.k_type,
         draft_nodes=last.draft_nodes,
-        memory_peak_mib=measured(max(peaks), "MiB", f"{by}: {_PEAK}", n=len(peaks)) if peaks else unknown("MiB", _NOT),
-        decode_tok_s=_speed(group, lambda one: one.decode, by) or unknown("tok/s", _NOT),
-        tokens_per_check=measured(_median(checks), "tokens", by, n=len(checks)) if checks else unknown("tokens", _NOT),
+        memory_peak_mib=measured(max(peaks), "MiB", f"{by}: {_PEAK}", n=len(peaks))
+        if peaks
+        else unknown("MiB", _NO_PEAK),
+        decode_tok_s=_speed(group, lambda one: one.decode, by) or unknown("tok/s", _SHORT),
+        tokens_per_check=measured(_median(checks), "tokens", by, n=len(checks))
+        if checks
+        else unknown("tokens", _SHORT),
         v_type=last.v_type,
         quant=f"{BASE_BITS}-bit base + {last.residual_bits}-bit residual",
         source=last.command,

@@ -23,3 +23,8 @@ def one_line(text: str, limit: int = 256) -> str:
 
 def _stand_in(char: str) -> str:
     return " " if char.isspace() else "?"
+
+
+def cache_words(k_type: str, v_type: str | None = None) -> str:
+    """A KV cache's type, or both where keys and values differ: `q8_0`, `K q8_0, V q4_0`."""
+    return k_type if v_type in (None, k_type) else f"K {k_type}, V {v_type}"

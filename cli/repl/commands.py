@@ -22,6 +22,15 @@ class Leave(Exception):
     """The conversation ends."""
 
 
+_HANGING = " " * 10
+"""Where the text of a command's help begins, behind its indentation."""
+
+
+def _tell(text: str, indent: str = "  ") -> None:
+    """Sentences, broken at words; `_say` is for what is pasted: JSON, commands."""
+    err().prose(text, indent=indent)
+
+
 def _say(text: str) -> None:
     err().line(text)
 
@@ -29,10 +38,10 @@ def _say(text: str) -> None:
 def _help(session: Session, argument: str) -> None:
     """show these commands"""
     for name, command in COMMANDS.items():
-        _say(f"  {name:<9}{command.__doc__}")
-    _say('  """       begin and end a message of several lines (Alt-Enter makes a new line, too)')
-    _say("  //        begin a message with a slash")
-    _say("  Ctrl-C    stop the answer; twice at an empty prompt, or Ctrl-D: leave")
+        _tell(f"  {name:<9}{command.__doc__}", _HANGING)
+    _tell('  """       begin and end a message of several lines (Alt-Enter makes a new line, too)', _HANGING)
+    _tell("  //        begin a message with a slash", _HANGING)
+    _tell("  Ctrl-C    stop the answer; twice at an empty prompt, or Ctrl-D: leave", _HANGING)
 
 
 def _reset(session: Session, argument: str) -> None:
@@ -46,7 +55,7 @@ def _system(session: Session, argument: str) -> None:
     if argument:
         session.system(None if argument == "-" else argument)
     current = session.history.system
-    _say(f"system prompt: {current}" if current else "no system prompt of yours (the template may have its own)")
+    _tell(f"system prompt: {current}" if current else "no system prompt of yours (the template may have its own)")
 
 
 def _stats(session: Session, argument: str) -> None:
@@ -54,7 +63,7 @@ def _stats(session: Session, argument: str) -> None:
     from twofold.cli.repl.status import stats_lines
 
     for line in stats_lines(session):
-        _say(line)
+        _tell(line)
 
 
 def _plan(session: Session, argument: str) -> None:

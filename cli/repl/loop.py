@@ -49,7 +49,7 @@ def answer(session: Session, text: str, screen: Screen) -> None:
         progress.clear()
         screen.end()
     if session.last is not None:
-        err().line(answer_line(session.last, session.engine.plan), style="dim")
+        err().prose(answer_line(session.last, session.engine.plan), style="dim")
     warn_of_rereads(session)
 
 

@@ -64,4 +64,4 @@ def show_allocations(engine: Engine) -> None:
     line += f"{engine.plan.expected_ram_mib:,.0f} MiB planned"
     if held is not None:
         line += f"; of it weights {held.weights / MIB:,.0f}, cache and buffers {held.arrays / MIB:,.0f}"
-    sink.line(line)
+    sink.prose(line)

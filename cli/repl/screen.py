@@ -35,7 +35,7 @@ class PlainScreen:
 
     def show(self, piece: Piece) -> None:
         if piece.kind == "notice":
-            err().line(piece.text)
+            err().prose(piece.text)
             return
         thinking = piece.kind == "thinking"
         if self._thinking and not thinking:
@@ -69,7 +69,7 @@ class MarkdownScreen:
 
     def show(self, piece: Piece) -> None:
         if piece.kind == "notice":
-            err().line(piece.text, style="dim")
+            err().prose(piece.text, style="dim")
         elif piece.kind == "thinking":
             self._thinking = True
             self._write(f"{_DIM}{piece.text.translate(_CONTROL)}{_NORMAL}")

@@ -24,6 +24,9 @@ from twofold.profiles.figures import Figure
 from twofold.profiles.series import Series
 
 SAMPLE_SECONDS = 2.0
+TIER_SECONDS = 20.0
+"""Limits of sampling one Linear, and of the verifier's product or attention on a tier."""
+WARM_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,17 @@ def weight_bytes(weights: SplitWeights, residual: bool) -> int:
     return base + (weights.residual_codes.nbytes + weights.residual_scales.nbytes if residual else 0)
 
 
+def kernel_rule(repeats: int | None, seconds: float) -> Rule:
+    """How long kernels are sampled; with `repeats` as many rounds, and no more to warm up."""
+    warm = WARM_ROUNDS if repeats is None else min(WARM_ROUNDS, repeats)
+    return Rule(repeats=repeats, max_seconds=seconds, min_rounds=5, warm_rounds=warm)
+
+
+def n_shapes(checkpoint: Checkpoint) -> int:
+    """Distinct Linears, each of which is a sweep."""
+    return len({_short(group.name) for group in checkpoint.spec.groups})
+
+
 def time_kernels(
     checkpoint: Checkpoint,
     tiers: Sequence[str],
@@ -95,7 +109,7 @@ def time_kernels(
         check = check_kernels(checkpoint, backend.ops, range(1, 6))
         for done, sweep in enumerate(sweeps):
             tell(f"Linears on {tier}", done / len(sweeps))
-            rule = Rule(repeats=repeats, max_seconds=SAMPLE_SECONDS, min_rounds=5, warm_rounds=3)
+            rule = kernel_rule(repeats, SAMPLE_SECONDS)
             found += _time_sweep(sweep, backend, tier, threads, widths, rule)
     if check is None:
         raise ValueError("no tier to time")

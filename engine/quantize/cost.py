@@ -14,6 +14,12 @@ from twofold.profiles.errors import NotEnoughSpace
 from twofold.profiles.figures import Figure, measured, reasoned, unknown
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
+TIME_RANGE = (0.5, 3.0)
+"""Of the likely time: the rates are those of one second, and other programs' load comes and goes."""
+
+PEAK_SLACK = 1.3
+"""What an allocator holds beyond what is in use, of the counted peak: 0.8 GB were seen where 0.63 had been counted."""
+
 _GROUP = 128
 _CHUNK_ROWS = 2048
 _STORE_RAM_BYTES = 512 << 20
@@ -85,6 +91,13 @@ def peak_bytes(spec: ModelSpec, options: QuantizeOptions, tokens: int) -> int:
         worst = max(worst, layer_peak_bytes(layer.groups, options.residual_bits, tokens))
     worst += min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
     return max(worst, _RUNTIME_BYTES + _VOCABULARY_BYTES * spec.vocab_size)
+
+
+def most_peak_bytes(spec: ModelSpec, peak: int) -> int:
+    """What the process may take at most, where `peak` bytes were counted: with a tokenizer, which may be there still,
+    and the allocator's slack.
+    """
+    return int(PEAK_SLACK * peak) + _VOCABULARY_BYTES * spec.vocab_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +179,11 @@ def seconds(spec: ModelSpec, tokens: int, rates: Rates, layers_done: int = 0) ->
     )
     # Rotations, packing, reading and writing were about a sixth on top.
     value *= 1.17
-    by = f"operations counted, at {rates.gemm_gflops.value} GFLOP/s measured here"
+    by = f"operations counted, at {rates.gemm_gflops.value} GFLOP/s measured in this moment, under its load"
     if layers_done:
         by += f"; goes on where it stopped, {layers_done} of {spec.n_layers + 1} layers (head included) are done"
-    return reasoned(round(value, 1), "s", by, low=round(0.6 * value, 1), high=round(2 * value, 1))
+    low, high = TIME_RANGE
+    return reasoned(round(value, 1), "s", by, low=round(low * value, 1), high=round(high * value, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +233,11 @@ def cost_sheet(
         work_files=reasoned(work, "B", "hidden states of both streams"),
         disk_needed=reasoned(max(0, result + work - done.disk_bytes) + to_fetch, "B", by),
         peak_ram=reasoned(
-            peak, "B", "largest group, Hessian, codes and hidden states counted", low=int(0.6 * peak), high=peak
+            peak,
+            "B",
+            "largest group, Hessian, codes and hidden states counted; at most with tokenizer and allocator's slack",
+            low=int(0.6 * peak),
+            high=most_peak_bytes(spec, peak),
         ),
         time=seconds(spec, tokens, rates, done.layers) if rates is not None else unknown("s", "no rate was measured"),
     )

@@ -49,6 +49,8 @@ class TuneResult:
         duel: the A/B of `candidate` against trial 0; None where no other point looked faster.
         search: what the search tried.
         n_samples: passes and steps that were measured in all.
+        n_others: plans other than trial 0 that were measured; 0: nothing was compared, and nothing is tuned.
+        seconds: the bound of the whole run; `is_out_of_time`: whether it left no more to try.
     """
 
     baseline: Point
@@ -59,6 +61,9 @@ class TuneResult:
     duel: Duel | None
     search: SearchResult
     n_samples: int
+    n_others: int
+    seconds: float | None = None
+    is_out_of_time: bool = False
 
     @property
     def point(self) -> Point:
@@ -88,6 +93,7 @@ class Tuner:
     n_tried: int = field(default=0, init=False)
     _started: float = field(default=0.0, init=False)
     _best: float = field(default=math.inf, init=False)
+    _others: set[Point] = field(default_factory=set, init=False)
 
     def run(self) -> TuneResult:
         """All of it.
@@ -102,6 +108,7 @@ class Tuner:
         turns = self._measure_baseline()
         found = self._search()
         leader = self._race(found)
+        is_out_of_time = self._is_over("race")
         result = None
         if leader != self.baseline:
             self.on_finalists(self.baseline, leader)
@@ -122,6 +129,9 @@ class Tuner:
             duel=result,
             search=found,
             n_samples=self.meter.n_samples,
+            n_others=len(self._others),
+            seconds=self.seconds,
+            is_out_of_time=is_out_of_time,
         )
 
     def _is_over(self, stage: Stage) -> bool:
@@ -182,14 +192,18 @@ class Tuner:
             is_over=lambda: self._is_over(stage) or (self.seconds is not None and self.clock() > until),
         )
         self._best = min(self._best, found.high)
+        if point != self.baseline:
+            self._others.add(point)
         return found
 
     def _slice(self, stage: Stage) -> float:
-        """Seconds for one point: where samples are long, many points are worth more than one that is known well."""
+        """Seconds for one point: where samples are long, many points are worth more than one that is known well. Never
+        all that is left: trial 0 alone tells nothing.
+        """
         if self.seconds is None:
             return math.inf
         left = self._started + self.seconds * _SHARES[stage] - self.clock()
-        return max(0.0, left) / max(1, self.n_trials // 4 - self.n_tried // 4)
+        return max(0.0, left) / max(2, self.n_trials // 4 - self.n_tried // 4)
 
     def _race(self, found: SearchResult) -> Point:
         """The fastest of what was tried, told apart as well as samples allow; its untried neighbours join in."""

@@ -15,6 +15,9 @@ from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.config import spec_from_config
 
 _VARIANTS = ("-instruct", "-it", "-base", "-pt", "-chat")
+_CHAT_VARIANTS = ("-instruct", "-it", "-chat")
+_CHAT_FAMILIES = ("qwen/qwen3", "openai/gpt-oss")
+"""Families whose plain name is the chat model: it comes with a chat template, and the base has a name of its own."""
 
 
 @functools.cache
@@ -27,6 +30,14 @@ def _facts() -> dict[str, dict[str, Any]]:
 def shipped_ids() -> tuple[str, ...]:
     """The Hub ids whose facts ship."""
     return tuple(_facts())
+
+
+def is_chat_model(repo: str) -> bool:
+    """Whether a model was made for conversation, by its name: base models, which only continue text, were not."""
+    text = repo.lower()
+    if text.endswith(("-base", "-pt")):
+        return False
+    return text.endswith(_CHAT_VARIANTS) or text.startswith(_CHAT_FAMILIES)
 
 
 def shipped_specs() -> tuple[ModelSpec, ...]:

@@ -81,7 +81,8 @@ def test_a_person_sees_the_usual_names_and_where_it_was_measured(checkpoint: Pat
         "kernels naive",
     ):
         assert text in done.stdout
-    assert done.stderr == ""
+    stages = done.stderr.splitlines()  # nothing else, and none of them twice
+    assert len(set(stages)) == len(stages) > 2 and all(len(stage) < 60 for stage in stages)
 
 
 @pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
@@ -103,6 +104,10 @@ def test_kernels_are_shown_against_the_bandwidth_of_the_same_run(checkpoint: Pat
         checkpoint, "--kernels", "--repeats", "1", "--widths", "1", "--working-set-mib", "8", "--format", "json"
     )
     assert done.returncode == 0, done.stderr
+    told = done.stderr.splitlines()
+    assert told[0].startswith("timing the kernels takes roughly") and "1 round of each sweep" in told[0]
+    assert {"making the working set", "passes in parts", "attention", "steps"} <= set(told[1:])
+    assert len(set(told)) == len(told)
     found = json.loads(done.stdout)
     assert _is_figure(found["read_gb_s"])
     assert {one["group"] for one in found["kernels"]} >= {"self_attn.qkv", "lm_head"}

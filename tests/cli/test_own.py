@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +153,36 @@ def test_an_imported_profile_never_outranks_what_was_measured_here(
 def test_a_stored_profile_survives_the_newer_schema(here: HardwareProfile) -> None:
     data = to_bytes(document_of(here))
     assert HardwareProfile.model_validate_json(data) == here
+
+
+def test_sessions_of_a_checkpoint_are_seen_whatever_its_folder_is_called(
+    here: HardwareProfile, capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.profiles.rank_store import rank_key
+    from twofold.profiles.settings import checkpoints_dir
+
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "g0"))
+    made = json.loads((folder / "config.json").read_text())["quantization_config"]
+    key = rank_key(CheckpointConfig.from_json(made).to_json())
+
+    def fit(model: str, *arguments: str) -> dict[str, Any]:
+        run_app(lambda: build_app()(["fit", model, *arguments, "--format", "json"]))
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    first = fit(str(folder))
+    plan = first["plan"]
+    wanted = {name: plan[name] for name in ("threads", "residual_bits", "k_type", "v_type")}
+    wanted |= {"isa": plan["cpu_isa"], "checkpoint": key, "model": "tiny", "vocab_size": 258}
+    assert first["observed"] is None
+    add_session(_session(here, **wanted))
+    seen = fit(str(folder))
+    assert seen["observed"]["decode_tok_s"]["value"] == 38.2
+    assert seen["memory"]["ram"]["process_mib"]["source"] == "measured"
+    # and the other way: the model whose checkpoint it is, where that ran under its folder's name
+    shutil.copytree(tiny_checkpoint, checkpoints_dir() / "smollm2-r6-s0")
+    plan = fit("smollm2", "--residual-bits", "6")["plan"]
+    wanted = {name: plan[name] for name in ("threads", "residual_bits", "k_type", "v_type")}
+    add_session(_session(here, **wanted, isa=plan["cpu_isa"], checkpoint=key, model="g0", decode={"tok_s": 21.0}))
+    assert fit("smollm2", "--residual-bits", "6")["observed"] is not None

@@ -277,3 +277,12 @@ def test_an_impossible_profile_is_refused_on_import_and_on_use(
     for arguments in (("profile", "import", str(file)), ("fit", "smollm2", "--profile", str(file))):
         code, out, err = run(*arguments)
         assert (code, out) == (1, "") and str(path[-1]) in err and "hint:" in err
+
+
+def test_both_types_of_a_mixed_cache_and_too_short_runs_are_told(run: Run, tmp_path: Path) -> None:
+    _sessions(k_type="q8_0", v_type="q4_0", decode=None)
+    path = tmp_path / "my.json"
+    assert run("profile", "export", str(path), "--no-bandwidth")[0] == 0
+    assert run("profile", "import", str(path), "--name", "mine")[0] == 0
+    shown = run("profile", "show", "mine")[1]
+    assert "KV K q8_0, V q4_0: unknown tok/s (too short to tell)" in shown and "KV f16: 38.2 tok/s" in shown

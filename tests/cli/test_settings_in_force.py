@@ -9,6 +9,7 @@ import pytest
 
 from twofold import cli
 from twofold.cli import launch
+from twofold.cli.errors import run_app
 from twofold.cli.launch_options import LaunchOptions
 from twofold.cli.output import Sink, confirm
 from twofold.profiles.errors import InvalidOption, ModelNotFound
@@ -65,3 +66,13 @@ def test_offline_still_knows_what_ships(isolated_home: object, monkeypatch: pyte
     assert read_spec(resolve("google/gemma-4-31B-it")).n_layers > 0
     with pytest.raises(ModelNotFound, match="stay offline"):
         read_spec(resolve("org/unknown"))
+
+
+def test_a_no_is_no_error(isolated_home: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    monkeypatch.setattr(sys, "stderr", shown)
+    nothing = "nothing was downloaded or written"
+    code = run_app(lambda: confirm("quantise it?", assume_yes=False, hint="--yes", declined=nothing))
+    assert code == 1 and f"stopped: {nothing}" in shown.getvalue()
+    assert "error" not in shown.getvalue() and "hint" not in shown.getvalue() and "\x1b" not in shown.getvalue()

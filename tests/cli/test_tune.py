@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +18,12 @@ from typing import Any
 import pytest
 
 from twofold import cli
+from twofold.cli import tune_job
 from twofold.cli.launch import launch
 from twofold.cli.launch_options import LaunchOptions
 from twofold.cli.repl.status import header
 from twofold.kernels.cpu import missing_reason
+from twofold.planner.tuning.tuner import Tuner
 from twofold.profiles.plan_store import tuned_dir
 from twofold.profiles.settings import state_dir
 
@@ -51,7 +56,7 @@ def test_json_holds_plan_default_comparison_and_noise(
     assert tune(*QUICK, "--verify", "--format", "json") == 0
     shown = capsys.readouterr()
     found = json.loads(shown.out)
-    assert shown.err == ""
+    assert shown.err.splitlines()[0] == "trial 0" and "filling the context" in shown.err.splitlines()
     assert found["plan"]["tuned"] and not found["trial_0"]["tuned"]
     assert found["turn"] == {"cached_tokens": 128, "prompt_tokens": 64, "answer_tokens": 64}
     for name in ("trial_0_turn_s", "noise_floor"):
@@ -205,3 +210,28 @@ def test_a_state_folder_that_cannot_be_used_is_named(
     assert tune(*QUICK) == 1
     shown = capsys.readouterr().err
     assert "studies" in shown and "hint: set TWOFOLD_HOME" in shown and "Traceback" not in shown
+
+
+def test_a_budget_that_trial_0_used_up_saves_nothing(
+    tune: Callable[..., int], tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hours = itertools.count(step=3600.0)  # real passes on a clock that runs away
+    monkeypatch.setattr(tune_job, "Tuner", functools.partial(Tuner, clock=lambda: next(hours)))
+    assert tune("--ctx", "256", "--budget", "75", "--trials", "4") == 0
+    shown = capsys.readouterr().out
+    assert "1 plan tried, 0 did not fit" in shown and "no other plan looked faster" not in shown
+    assert "nothing else was tried: the budget of 75 s was used up by measuring trial 0" in shown
+    assert "give --budget 300" in shown and "nothing was saved" in shown
+    assert not tuned_dir().exists() and not _opened(tiny_checkpoint).plan.tuned
+    shutil.rmtree(state_dir() / "studies")  # whose trial 0 would not be tried again, but another plan
+    assert tune("--ctx", "256", "--budget", "75", "--trials", "4", "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["search"]["compared"] == 0 and not found["kept"] and "used up" in found["outcome"]
+
+
+def test_no_trials_and_no_verifying_says_what_to_do(
+    tune: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune("--ctx", "256", "--trials", "0") == 0
+    shown = capsys.readouterr()
+    assert "nothing was saved" in shown.out and "hint: leave out --trials 0 to tune, or add --verify" in shown.err

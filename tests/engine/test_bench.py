@@ -12,7 +12,7 @@ import pytest
 
 from twofold.engine.backend import choose_backend
 from twofold.engine.bench.decode import Answer, Setting, check_same_text, time_decoding, time_prefill, tokens_per_check
-from twofold.engine.bench.kernels import time_kernels, weight_bytes
+from twofold.engine.bench.kernels import kernel_rule, time_kernels, weight_bytes
 from twofold.engine.bench.operations import time_operations
 from twofold.engine.bench.passes import time_passes
 from twofold.engine.bench.prompts import KINDS, BenchTexts, shipped_prompts
@@ -200,3 +200,8 @@ def test_options_that_cannot_be_timed_are_refused() -> None:
     ):
         with pytest.raises(InvalidOption):
             BenchOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_few_rounds_shorten_warming_up_as_well() -> None:
+    assert kernel_rule(1, 20.0).warm_rounds == 1 == kernel_rule(1, 20.0).repeats
+    assert kernel_rule(None, 2.0).warm_rounds == kernel_rule(9, 2.0).warm_rounds == 3

@@ -160,3 +160,22 @@ def test_the_verdict_uses_it(smol: ModelSpec) -> None:
 
 def test_a_process_of_nothing_calibrates_nothing(smol: ModelSpec) -> None:
     assert process_term(smol, KNOBS, own(session(planned={"thread_scratch": 500 * MIB}))) is None
+
+
+def test_a_checkpoint_is_told_by_what_it_is_and_not_by_its_folder(smol: ModelSpec) -> None:
+    in_folder, key = replace(smol, name="g0"), "c" * 32
+    kept = session(checkpoint=key)
+    assert observed(in_folder, KNOBS, own(kept)) is None
+    for known in (own(kept, checkpoints=frozenset({key})), own(kept, source_name="org/smollm2-135m")):
+        assert (observed(in_folder, KNOBS, known) is not None) is (known.checkpoints != frozenset())
+    by_name = own(kept, source_name="HuggingFaceTB/SmolLM2-135M")
+    assert observed(in_folder, KNOBS, by_name) is not None
+    term = process_term(in_folder, KNOBS, own(kept, checkpoints=frozenset({key})))
+    assert term is not None and term.n == 1
+    other_build = own(session(checkpoint=key, build="b0"), checkpoints=frozenset({key}))
+    assert "1 own session of another build" in str(unused_sessions(in_folder, KNOBS, other_build))
+
+
+def test_a_shared_run_with_another_cache_for_values_is_another_run(smol: ModelSpec) -> None:
+    name, run = _shared(99.0)
+    assert observed(smol, KNOBS, own(shared=((name, run.model_copy(update={"v_type": "q4_0"})),))) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from typing import Any
 
@@ -57,3 +58,28 @@ def test_a_pipe_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     progress(0, 1000)
     progress.clear()
     assert pipe.getvalue() == ""
+
+
+def test_no_line_is_wider_than_the_terminal(tiny_session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from twofold.cli.doctor import _show
+    from twofold.cli.doctor_checks import run_checks
+    from twofold.cli.repl.commands import run_command
+    from twofold.cli.repl.loop import answer
+    from twofold.cli.repl.screen import PlainScreen
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm")
+    shown, screen = FakeTerminal(), PlainScreen(io.StringIO())
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(sys, "stdout", shown)
+    answer(tiny_session, "hello", screen)
+    for command in ("/help", "/stats", "/plan"):
+        run_command(tiny_session, command)
+    _show(run_checks())
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in shown.getvalue().splitlines()]
+    text = " ".join(" ".join(lines).split())
+    for part in ("MiB planned", "/help show these commands", "engine: ", "resident: ", "kernel timings"):
+        assert part in text
+    long = [line for line in lines if len(line) > 80]
+    assert [line for line in long if max(map(len, line.split())) < 48] == []  # a path is never broken

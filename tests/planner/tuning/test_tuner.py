@@ -105,3 +105,22 @@ def test_finalists_are_named_before_they_are_compared() -> None:
     surface, seen = Surface("memory wall", 2), []
     found = Tuner(surface.space, surface, surface.baseline, on_finalists=lambda one, two: seen.append((one, two))).run()
     assert seen == [(found.baseline, found.candidate)]
+
+
+@pytest.mark.parametrize(("turns", "is_compared"), [(1e-6, False), (40.0, True)])
+def test_a_budget_that_trial_0_uses_up_is_told(turns: float, is_compared: bool) -> None:
+    """Four trials once gave trial 0 all the time there was; only a budget below its own first turns does now."""
+    now = [0.0]
+
+    class Slow(Surface):
+        def sample(self, point: Point, piece: Piece) -> float:
+            seconds = super().sample(point, piece)
+            now[0] += seconds
+            return seconds
+
+    slow = Slow("memory wall", 1)
+    budget = turns * slow.true_seconds(slow.baseline)
+    found = Tuner(slow.space, slow, slow.baseline, n_trials=4, seconds=budget, clock=lambda: now[0]).run()
+    assert (found.n_others > 0) is is_compared and found.seconds == budget
+    if not is_compared:
+        assert found.is_out_of_time and found.search.n_trials == 1 and found.duel is None and not found.is_tuned
