@@ -53,7 +53,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(terminal: Terminals) -> N
     session.type("go on for long\r")
     time.sleep(1.0)
     session.type("\x03")
-    assert "stopped" in session.wait("MiB planned")
+    assert "MiB planned" in session.wait("stopped")  # on the next line where the terminal is narrow
     session.wait(">>>")
     session.type("/stats\r")
     session.wait("engine:")
