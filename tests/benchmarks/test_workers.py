@@ -69,7 +69,7 @@ def test_what_is_parked_uses_next_to_nothing() -> None:
         worker.ask("getpid")
         time.sleep(0.5)
         parked = worker.parked()
-        assert parked.wall_seconds >= 0.5
+        assert parked.wall_seconds >= 0.4  # the worker begins to count a moment after it was asked
         assert parked.share < 0.1
     finally:
         worker.close()

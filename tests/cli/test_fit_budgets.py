@@ -72,7 +72,7 @@ def profile(_here: Any, tmp_path: Path) -> Callable[..., str]:
     def write(*gpus: dict[str, object], **ram: object) -> str:
         document = copy.deepcopy(_here)
         document["gpus"] = list(gpus)
-        free = {"available_mib": 60_000, "read_gb_s_all_cores": 40.0, "limit_mib": "none"} | ram
+        free = {"total_mib": 65_536, "available_mib": 60_000, "read_gb_s_all_cores": 40.0, "limit_mib": "none"} | ram
         for key, value in free.items():
             document["ram"][key] = _figure(value, "GB/s" if "gb_s" in key else "MiB")
         path = tmp_path / "machine.json"

@@ -124,7 +124,7 @@ def test_a_file_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     [reported(1.0, "us", "a friend"), reasoned(1.0, "us", "a guess"), unknown("us", "lost"), measured(0.0, "us", "x")],
 )
 def test_only_what_was_measured_here_is_kept(figure: Any) -> None:
-    with pytest.raises(ValueError, match="measured here"):
+    with pytest.raises(ValueError, match="measured here" if figure.value != 0 else "a number from"):
         save_timings((timing(latency_us=figure),))
     assert own_timings() == ()
 
