@@ -32,7 +32,7 @@ def exclusive(
     try:
         deadline = time.monotonic() + wait_seconds
         told = False
-        while not _try_lock(handle):
+        while not try_lock(handle):
             if time.monotonic() >= deadline:
                 raise Busy(
                     f"another process is {what}",
@@ -50,7 +50,8 @@ def exclusive(
         os.close(handle)
 
 
-def _try_lock(handle: int) -> bool:
+def try_lock(handle: int) -> bool:
+    """Take the lock of an open file; whether nobody else holds it."""
     import fcntl
 
     try:
@@ -71,6 +72,6 @@ def is_held(path: Path) -> bool:
         return False
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        return not _try_lock(handle)
+        return not try_lock(handle)
     finally:
         os.close(handle)

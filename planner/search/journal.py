@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twofold.profiles.errors import Busy, CorruptFile
+from twofold.profiles.locks import try_lock
 from twofold.profiles.text import one_line
 
 if TYPE_CHECKING:
@@ -35,24 +36,18 @@ class FileLock:
         self._path, self._wait, self._handle = path, wait_seconds, -1
 
     def acquire(self) -> bool:
-        import fcntl
-
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + self._wait
         try:
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= deadline:
-                        raise Busy(
-                            f"another process keeps the study locked: {self._path}",
-                            found=f"locked for {self._wait:g} s",
-                            needed="a turn to write a trial",
-                            hint="wait until it has finished, or stop it",
-                        ) from None
-                    time.sleep(_POLL_SECONDS)
+            while not try_lock(handle):
+                if time.monotonic() >= deadline:
+                    raise Busy(
+                        f"another process keeps the study locked: {self._path}",
+                        found=f"locked for {self._wait:g} s",
+                        needed="a turn to write a trial",
+                        hint="wait until it has finished, or stop it",
+                    )
+                time.sleep(_POLL_SECONDS)
         except BaseException:
             os.close(handle)
             raise

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from twofold.planner.knobs import Knobs
 from twofold.planner.plan import KvType
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ class Point:
     prefill_chunk: int
     threads: int
     resident_steps: int = 0
+
+    @classmethod
+    def of(cls, knobs: Knobs, resident_steps: int = 0) -> Point:
+        """The point that given knobs stand at."""
+        return cls(
+            residual_bits=knobs.residual_bits,
+            kv_type=knobs.k_type,
+            draft_nodes=knobs.draft_nodes,
+            draft_depth=max(1, knobs.draft_depth),
+            prefill_chunk=knobs.prefill_chunk,
+            threads=knobs.threads,
+            resident_steps=resident_steps,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,15 +96,7 @@ class CardTurn:
 
     def point(self, knobs: Knobs) -> Point:
         """The point of given knobs whose residuals fill the card."""
-        return Point(
-            residual_bits=knobs.residual_bits,
-            kv_type=knobs.k_type,
-            draft_nodes=knobs.draft_nodes,
-            draft_depth=max(1, knobs.draft_depth),
-            prefill_chunk=knobs.prefill_chunk,
-            threads=knobs.threads,
-            resident_steps=SHARE_STEPS,
-        )
+        return Point.of(knobs, SHARE_STEPS)
 
     def space(self, bits: tuple[int, ...], kv_types: tuple[KvType, ...]) -> Space:
         """All that may be chosen on the card: `bits` and `kv_types` are those above the user's floor."""

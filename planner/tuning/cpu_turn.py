@@ -101,15 +101,7 @@ class CpuTurn:
 
     @property
     def baseline(self) -> Point:
-        plan = self.default
-        return Point(
-            residual_bits=plan.residual_bits,
-            kv_type=plan.k_type,
-            draft_nodes=plan.draft_nodes,
-            draft_depth=max(1, plan.draft_depth),
-            prefill_chunk=plan.prefill_chunk,
-            threads=plan.threads,
-        )
+        return Point.of(Knobs.of(self.default))
 
     def tree(self, point: Point) -> TreeShape:
         knobs = (point.draft_nodes, min(point.draft_depth, point.draft_nodes))
@@ -132,7 +124,7 @@ class CpuTurn:
 
     def need_mib(self, plan: Plan) -> float:
         """The upper estimate of a plan's memory."""
-        return needs(self.spec, _knobs_of(plan), None, self.host, 0.0).ram.high / MIB
+        return needs(self.spec, Knobs.of(plan), None, self.host, 0.0).ram.high / MIB
 
     def _room(self) -> float:
         own = self.need_mib(self.default)
@@ -164,12 +156,6 @@ class CpuTurn:
             prefill_chunks=tuple(sorted({n for n in PREFILL_CHUNKS if n <= longest} | {plan.prefill_chunk})),
             threads=tuple(sorted({*threads, plan.threads})),
         )
-
-
-def _knobs_of(plan: Plan) -> Knobs:
-    names = ("context_tokens", "residual_bits", "k_type", "v_type", "draft_nodes", "draft_depth", "prefill_chunk")
-    values = {name: getattr(plan, name) for name in (*names, "threads", "cpu_isa")}
-    return Knobs(device="cpu", resident=(), **values)
 
 
 def thread_choices(cores: int) -> tuple[int, ...]:
