@@ -20,7 +20,7 @@ from twofold.planner.machine import CardBudget, HostBudget, card_problem
 from twofold.planner.memory import residual_sizes
 from twofold.planner.passes import Work
 from twofold.planner.propose import place_on_card
-from twofold.planner.rates import Rates, rates
+from twofold.planner.rates import Rates, case_figure, rates
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.units import MIB
@@ -145,11 +145,8 @@ class _Head:
 
 def _figure(compute: Callable[[int], float | None], scale: float, unit: str, by: str, why: str) -> Figure:
     """The slow, likely and fast case as one figure."""
-    slow, likely, fast = (compute(case) for case in range(3))
-    if slow is None or likely is None or fast is None:
-        return unknown(unit, why)
-    low, high = sorted((slow * scale, fast * scale))
-    return reasoned(round(likely * scale, 3), unit, by, low=round(low, 3), high=round(high, 3))
+    found = case_figure([compute(case) for case in range(3)], unit, by, scale=scale, digits=3)
+    return found or unknown(unit, why)
 
 
 class _Comparer:

@@ -14,7 +14,7 @@ from twofold.planner.acceptance import DEFAULT_STATISTICS, SPREAD, RankStatistic
 from twofold.planner.knobs import Knobs
 from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.passes import Work
-from twofold.planner.rates import Rates, rates
+from twofold.planner.rates import Rates, case_figure, rates
 from twofold.planner.timed.speed import TimedSpeed, timed_speed
 from twofold.profiles.figures import Figure, reasoned, unknown
 from twofold.profiles.model_spec import ModelSpec
@@ -104,11 +104,8 @@ class SpeedModel:
 
     def _seconds(self, compute: Callable[[Rates], float | None], unit: str, by: str) -> Figure:
         """Seconds in the three cases as one figure in `unit` (s or ms); low is the fast case."""
-        slow, likely, fast = (compute(rate) for rate in self.cases)
-        if slow is None or likely is None or fast is None:
-            return unknown(unit, self._why)
-        scale = 1e3 if unit == "ms" else 1.0
-        return reasoned(round(likely * scale, 4), unit, by, low=round(fast * scale, 4), high=round(slow * scale, 4))
+        found = case_figure([compute(rate) for rate in self.cases], unit, by, scale=1e3 if unit == "ms" else 1.0)
+        return found or unknown(unit, self._why)
 
     def first_token_s(self, prompt: int) -> Figure:
         if prompt > self.knobs.context_tokens:

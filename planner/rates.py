@@ -5,13 +5,16 @@ Bandwidths are multiplied by efficiency ranges taken from reported figures; noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twofold.planner.machine import CardBudget, HostBudget
-from twofold.profiles.figures import Figure
+from twofold.profiles.figures import Figure, reasoned
 
 Triple = tuple[float, float, float]
 """(slow, likely, fast)."""
+Cases = tuple["Rates", "Rates", "Rates"]
+"""A machine's rates in each case."""
 
 # Reported 2-bit GPU kernels read at 35 to 74 % of the card's bandwidth (hashed trellis on a 3090 35 %, ternary on a
 # 3060 64 %, integer trellis on a 4080 74 %).
@@ -76,7 +79,7 @@ def _scaled(figure: Figure | None, efficiency: Triple, unit: float = 1e9) -> tup
     return tuple(bound * share * unit for bound, share in zip(bounds, efficiency, strict=True))
 
 
-def rates(card: CardBudget | None, host: HostBudget | None) -> tuple[Rates, Rates, Rates]:
+def rates(card: CardBudget | None, host: HostBudget | None) -> Cases:
     """The slow, likely and fast case of one card and its host."""
     gpu = _scaled(card.bandwidth_gb_s if card else None, GPU_EFFICIENCY)
     link = _scaled(card.link_gb_s if card else None, LINK_EFFICIENCY)
@@ -92,3 +95,14 @@ def rates(card: CardBudget | None, host: HostBudget | None) -> tuple[Rates, Rate
         return Rates(gpu[i], ram[i], cpu[i], macs[i] * cores[i], link[i], flops[i], HANDOFF_S[i], LAYER_OVERHEAD_S[i])
 
     return case(0), case(1), case(2)
+
+
+def case_figure(
+    values: Sequence[float | None], unit: str, by: str, *, scale: float = 1.0, digits: int = 4
+) -> Figure | None:
+    """The slow, likely and fast case as one figure, times `scale`; None where a case is not known."""
+    slow, likely, fast = values
+    if slow is None or likely is None or fast is None:
+        return None
+    low, high = sorted((slow * scale, fast * scale))
+    return reasoned(round(likely * scale, digits), unit, by, low=round(low, digits), high=round(high, digits))

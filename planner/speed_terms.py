@@ -20,8 +20,10 @@ from twofold.planner.rates import (
     PLANES,
     PREFILL_FLOP_PER_BYTE,
     RESIDUAL_EFFICIENCY,
+    Cases,
     Rates,
     Triple,
+    case_figure,
 )
 from twofold.planner.timed import names
 from twofold.planner.timed.curve import Estimate
@@ -31,54 +33,35 @@ from twofold.profiles.figures import Figure, reasoned
 from twofold.profiles.model_spec import ModelSpec
 
 SpeedTerm = tuple[str, Figure]
-Cases = tuple[Rates, Rates, Rates]
 
 
 def _milliseconds(by: str, seconds: Callable[[Rates], float | None], cases: Cases) -> Figure | None:
-    slow, likely, fast = (seconds(rate) for rate in cases)
-    if slow is None or likely is None or fast is None:
-        return None
-    return reasoned(round(likely * 1e3, 4), "ms", by, low=round(fast * 1e3, 4), high=round(slow * 1e3, 4))
+    return case_figure([seconds(rate) for rate in cases], "ms", by, scale=1e3)
 
 
 def _share(efficiency: Triple) -> str:
     return f"{efficiency[0]:g} to {efficiency[2]:g}, likely {efficiency[1]:g}"
 
 
-def _rate(values: tuple[float | None, float | None, float | None], unit: str, scale: float, by: str) -> Figure | None:
-    low, likely, high = values
-    if low is None or likely is None or high is None:
-        return None
-    return reasoned(round(likely / scale, 3), unit, by, low=round(low / scale, 3), high=round(high / scale, 3))
-
-
 def _rates(cases: Cases, device: str) -> list[tuple[str, Figure | None]]:
     def of(name: str, unit: str, scale: float, by: str) -> tuple[str, Figure | None]:
-        slow, likely, fast = (getattr(rate, name) for rate in cases)
-        return f"rate: {name}", _rate((slow, likely, fast), unit, scale, by)
+        values = [getattr(rate, name) for rate in cases]
+        return f"rate: {name}", case_figure(values, unit, by, scale=scale, digits=3)
 
-    layer = of("layer_s", "µs", 1e-6, "norms, rotations, start-up of attention and launches of one layer")
-    arithmetic = of("cpu_macs_s", "G multiply-adds/s", 1e9, "per core of this instruction set × cores")
+    layer = of("layer_s", "µs", 1e6, "norms, rotations, start-up of attention and launches of one layer")
+    arithmetic = of("cpu_macs_s", "G multiply-adds/s", 1e-9, "per core of this instruction set × cores")
     if device == "cpu":
         by = f"RAM bandwidth × {_share(CPU_PASS_EFFICIENCY)}"
-        return [of("cpu_bytes_s", "GB/s", 1e9, by), arithmetic, _turned(layer)]
+        return [of("cpu_bytes_s", "GB/s", 1e-9, by), arithmetic, layer]
     return [
-        of("gpu_bytes_s", "GB/s", 1e9, f"the card's bandwidth × {_share(GPU_EFFICIENCY)}: reported 2-bit kernels"),
-        of("ram_bytes_s", "GB/s", 1e9, f"RAM bandwidth × {_share(RESIDUAL_EFFICIENCY)}"),
+        of("gpu_bytes_s", "GB/s", 1e-9, f"the card's bandwidth × {_share(GPU_EFFICIENCY)}: reported 2-bit kernels"),
+        of("ram_bytes_s", "GB/s", 1e-9, f"RAM bandwidth × {_share(RESIDUAL_EFFICIENCY)}"),
         arithmetic,
-        of("link_bytes_s", "GB/s", 1e9, f"practical rate of the link × {_share(LINK_EFFICIENCY)}"),
-        of("prefill_flops", "TFLOP/s", 1e12, f"{_share(PREFILL_FLOP_PER_BYTE)} FLOP per byte of bandwidth: reported"),
-        _turned(of("handoff_s", "µs", 1e-6, "one hand-off between card and host: flag, wait, wake")),
-        _turned(layer),
+        of("link_bytes_s", "GB/s", 1e-9, f"practical rate of the link × {_share(LINK_EFFICIENCY)}"),
+        of("prefill_flops", "TFLOP/s", 1e-12, f"{_share(PREFILL_FLOP_PER_BYTE)} FLOP per byte of bandwidth: reported"),
+        of("handoff_s", "µs", 1e6, "one hand-off between card and host: flag, wait, wake"),
+        layer,
     ]
-
-
-def _turned(term: tuple[str, Figure | None]) -> tuple[str, Figure | None]:
-    """A time: its slow case is the larger number."""
-    name, figure = term
-    if figure is None:
-        return term
-    return name, reasoned(figure.number, figure.unit, figure.by, low=figure.high, high=figure.low)
 
 
 def _bytes(work: Work, rows: int) -> list[tuple[str, Figure | None]]:
