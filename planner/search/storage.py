@@ -32,6 +32,7 @@ _DRIVERS = {
     "redis": "pip install redis",
     "rediss": "pip install redis",
 }
+_OTHERWISE = "--storage sqlite:///study.db, or leave it out"
 _KNOWN = "postgresql://…, mysql://…, redis://… or sqlite:///FILE"
 _CONNECT_ARGUMENTS: dict[str, dict[str, object]] = {
     "postgresql": {"connect_timeout": CONNECT_SECONDS},
@@ -45,8 +46,6 @@ _PASSING = re.compile(r"already exists|duplicate key|UNIQUE constraint|database 
 _ATTEMPTS = 6
 _PAUSE_SECONDS = 0.5
 _SECRET = re.compile(r"pass|pwd|secret|token|key", re.IGNORECASE)
-
-
 _SQLITE_OPTIONS = {"timeout", "check_same_thread", "cached_statements"}
 
 
@@ -57,28 +56,25 @@ def check_url(url: str) -> None:
         InvalidOption: no URL, or SQLite without a file or with options that it does not know.
     """
     scheme = _scheme(url)
-    hint = "--storage sqlite:///study.db, or leave it out"
     if not scheme:
-        raise InvalidOption(
-            f"the study's storage cannot be used: {shown(url)}", found="no URL", needed=_KNOWN, hint=hint
-        )
+        raise _unusable(url, "no URL", _KNOWN)
     if scheme != "sqlite":
         return
     place, _, query = url.partition("://")[2].partition("?")
     if not place.strip("/") or place.startswith("/:memory:"):
-        raise InvalidOption(
-            f"the study's storage cannot be used: {shown(url)}",
-            found="no file: the study would be gone with the command",
-            needed="sqlite:///FILE",
-            hint=hint,
-        )
+        raise _unusable(url, "no file: the study would be gone with the command", "sqlite:///FILE")
     if {option for option, _ in parse_qsl(query, keep_blank_values=True)} - _SQLITE_OPTIONS:
-        raise InvalidOption(
-            f"the study's storage cannot be used: {shown(url)}",
-            found="options that SQLite does not know",
-            needed=f"none, or {', '.join(sorted(_SQLITE_OPTIONS))}",
-            hint=hint,
-        )
+        needed = f"none, or {', '.join(sorted(_SQLITE_OPTIONS))}"
+        raise _unusable(url, "options that SQLite does not know", needed)
+
+
+def _unusable(url: str, found: str, needed: str, hint: str = _OTHERWISE) -> InvalidOption:
+    return InvalidOption(f"the study's storage cannot be used: {shown(url)}", found=found, needed=needed, hint=hint)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 def _scheme(url: str) -> str:
@@ -103,15 +99,16 @@ def _open(url: str, scheme: str) -> BaseStorage:
     if scheme in ("redis", "rediss"):
         return JournalStorage(_registered(RedisJournal)(url))
     arguments = _CONNECT_ARGUMENTS.get(scheme, {})
-    for attempts_left in range(_ATTEMPTS, -1, -1):
+    attempts_left = _ATTEMPTS
+    while True:
         try:
             storage: BaseStorage = get_storage(RDBStorage(url, engine_kwargs={"connect_args": arguments}))
             return storage
         except Exception as error:
             if not attempts_left or not _PASSING.search(str(error)):
                 raise
-            time.sleep(_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
+        attempts_left -= 1
+        time.sleep(_PAUSE_SECONDS)
 
 
 class RedisJournal:
@@ -181,13 +178,11 @@ def _explained(url: str, scheme: str) -> Iterator[None]:
         if isinstance(error, ImportError):
             needed, hint = "a driver for it", _DRIVERS.get(scheme, "install its driver")
         elif name in ("NoSuchModuleError", "ArgumentError") or not scheme:
-            needed, hint = _KNOWN, "--storage sqlite:///study.db, or leave it out"
+            needed, hint = _KNOWN, _OTHERWISE
         else:
             needed, hint = "a storage that answers", "start it, correct the URL, or leave out --storage"
-        found = without_secrets(f"{name}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}", url)
-        raise InvalidOption(
-            f"the study's storage cannot be used: {shown(url)}", found=one_line(found, 160), needed=needed, hint=hint
-        ) from None
+        found = without_secrets(_first_line(error), url)
+        raise _unusable(url, one_line(found, 160), needed, hint) from None
 
 
 @contextlib.contextmanager
@@ -208,10 +203,9 @@ def storage_failures(where: str) -> Iterator[None]:
             raise error from None
         if not _is_storage(error):
             raise
-        found = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         raise TwofoldError(
             f"the study's storage failed: {where}",
-            found=one_line(re.sub(r"://[^@\s]*@", "://***@", found), 160),
+            found=one_line(re.sub(r"://[^@\s]*@", "://***@", _first_line(error)), 160),
             needed="a storage that answers until the end",
             hint="what was tried so far is kept there: run the same command again when it answers",
         ) from None
