@@ -173,13 +173,12 @@ def child() -> None:
 
 def _fill(checkpoint: Path, plan: Plan) -> None:
     """Open all that a session has, fill the cache with real text, put the widest check on top."""
-    import resource
-
     from twofold.cli.repl import loop, reader, screen  # noqa: F401 - resident in a session
     from twofold.engine.bench.prompts import bench_texts
     from twofold.engine.draft import DraftTree
     from twofold.engine.engine import Engine
     from twofold.engine.text import ChatTemplate, Tokenizer
+    from twofold.probes.process import major_faults, process_memory
 
     tokenizer = Tokenizer.from_folder(checkpoint)
     engine = Engine.load(checkpoint, plan)
@@ -190,30 +189,22 @@ def _fill(checkpoint: Path, plan: Plan) -> None:
 
     def on_progress(done: int, _total: int) -> None:
         if done:
-            faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_majflt)
+            faults.append(major_faults() or 0)
         _say(filled=done)
 
     engine.prefill(text, on_progress)
     engine.dry_step(DraftTree(engine.tree))
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    memory = process_memory()
     _say(
         filled=plan.context_tokens,
-        peak_mib=_peak_mib(),
+        peak_mib=memory.peak_mib if memory is not None else 0.0,
         group_peak_mib=_group_peak_mib(),
-        rereads=after - faults[0] if faults else 0,
+        rereads=(major_faults() or 0) - faults[0] if faults else 0,
     )
 
 
 def _say(**values: Any) -> None:
     print(json.dumps(values), flush=True)
-
-
-def _peak_mib() -> float:
-    """VmHWM of this process; `ru_maxrss` would count the parent's memory at the fork."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
 
 
 def _group_peak_mib() -> float | None:

@@ -97,7 +97,8 @@ def _ways(
         return found, as_it_is(*facts, file.tensors)
 
     found, as_is = on(machine.host)
-    twins, as_is_twin = on(comparison_host(machine.host))
+    compared = comparison_host(machine.host)
+    twins, as_is_twin = (found, as_is) if compared is machine.host else on(compared)
     pairs = list(zip(found, twins, strict=True))
     if as_is is not None and as_is_twin is not None:
         pairs.append((as_is, as_is_twin))
