@@ -45,19 +45,49 @@ def between(x: float, points: Iterable[tuple[float, Estimate]], what: str) -> Es
     Raises:
         ValueError: no points.
     """
-    known = sorted(points, key=lambda point: point[0])
-    if not known:
-        raise ValueError("no points")
-    xs = [at for at, _ in known]
-    columns = [rising([getattr(one, name) for _, one in known]) for name in ("low", "likely", "high")]
+    known, xs, columns = _curve(points)
     right = min(bisect.bisect_left(xs, x), len(xs) - 1)
     gaps = known[right][1].gaps | known[max(0, right - 1)][1].gaps
     low, likely, high = (_on_line(x, xs, ys) for ys in columns)
     found = Estimate(min(low, likely), likely, max(high, likely), gaps)
     if x <= xs[-1]:
         return found
-    share = BEYOND * math.log2(max(2.0, x) / max(xs[-1], 1.0))
-    return found.widened(min(1.0, max(0.0, share)), f"{what} beyond {xs[-1]:g} are carried on")
+    return beyond(found, x, xs[-1], what)
+
+
+def beyond(found: Estimate, x: float, last: float, what: str) -> Estimate:
+    """What was carried on to `x` from the `last` measured point, the range as much wider as that is far out."""
+    share = BEYOND * math.log2(max(2.0, x) / max(last, 1.0))
+    return found.widened(min(1.0, max(0.0, share)), f"{what} beyond {last:g} are carried on")
+
+
+def end_slope(points: Iterable[tuple[float, Estimate]]) -> Estimate:
+    """What one more of x adds behind the last of `points` (at least one): `between` carries on by it. Never negative.
+
+    Raises:
+        ValueError: no points.
+    """
+    known, xs, columns = _curve(points)
+    low, likely, high = (_end_slope(xs, ys) for ys in columns)
+    gaps = frozenset().union(*(one.gaps for _, one in known[-2:]))
+    return Estimate(min(low, likely), likely, max(high, likely), gaps)
+
+
+def _curve(
+    points: Iterable[tuple[float, Estimate]],
+) -> tuple[list[tuple[float, Estimate]], list[float], list[list[float]]]:
+    """Points in order, their places, and their low, likely and high cases made never falling."""
+    known = sorted(points, key=lambda point: point[0])
+    if not known:
+        raise ValueError("no points")
+    columns = [rising([getattr(one, name) for _, one in known]) for name in ("low", "likely", "high")]
+    return known, [at for at, _ in known], columns
+
+
+def _end_slope(xs: list[float], ys: list[float]) -> float:
+    if len(xs) == 1:
+        return ys[0] / xs[0] if xs[0] > 0 else 0.0
+    return (ys[-1] - ys[-2]) / (xs[-1] - xs[-2])
 
 
 def _on_line(x: float, xs: list[float], ys: list[float]) -> float:

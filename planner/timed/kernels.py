@@ -7,19 +7,17 @@ attention by its heads, the rest by its values): its range then reaches from the
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from twofold.planner.plan import KvType
 from twofold.planner.timed import names
 from twofold.planner.timed.curve import NOTHING, Estimate, between
+from twofold.planner.timed.surface import Points, Surface
 from twofold.profiles.figures import Figure
 from twofold.profiles.hardware import KernelTiming
 from twofold.profiles.model_spec import LayerSpec, LinearGroup
 
-Points = dict[int, Estimate]
-"""Seconds by rows."""
 GROUP = 128
 """Inputs of a scale group, as checkpoints are made."""
 SCALED = 0.05
@@ -51,6 +49,7 @@ class Kernels:
     n: int = 0
     spread: float = 0.0
     _known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
+    _surfaces: dict[int, dict[str, Surface]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, timings: Iterable[KernelTiming], isa: str, threads: int) -> Kernels | None:
@@ -108,34 +107,27 @@ class Kernels:
         return self._known[key]
 
     def _attention(self, layer: LayerSpec, bits: int, visible: int, rows: int) -> Estimate:
-        by_heads: dict[str, dict[int, Points]] = {}
-        for (shape, width), points in self.tables[names.ATTENTION].items():
-            heads, _, context = shape.rpartition("@")
-            if width == bits and context.isdigit():
-                by_heads.setdefault(heads, {})[int(context)] = points
+        by_heads = self._attention_surfaces(bits)
         if not by_heads:
             wider = self._attention(layer, 16, visible, rows) if bits != 16 else NOTHING
             return wider.widened(0.5, f"attention over {bits}-bit caches was not timed")
         own = names.attention_heads(layer)
         if own in by_heads:
-            return self._in_context(by_heads[own], visible, rows)
+            return by_heads[own].at(visible, rows)
         work = layer.n_heads * (layer.k_head_dim + layer.v_head_dim)
-        parts = [
-            self._in_context(curves, visible, rows).times(work / _attention_work(heads))
-            for heads, curves in by_heads.items()
-        ]
+        parts = [one.at(visible, rows).times(work / _attention_work(heads)) for heads, one in by_heads.items()]
         return _spanned(parts, "attention of other heads")
 
-    def _in_context(self, curves: dict[int, Points], visible: int, rows: int) -> Estimate:
-        """Along the contexts first, for each number of rows timed there; then along the rows."""
-        counts = Counter(n for points in curves.values() for n in points)
-        # what was timed in one context only says nothing about another
-        widths = sorted(n for n, times in counts.items() if times > 1) or sorted(counts)
-        along = [
-            (float(n), between(visible, [(at, points[n]) for at, points in curves.items() if n in points], "contexts"))
-            for n in widths
-        ]
-        return between(rows, along, "rows")
+    def _attention_surfaces(self, bits: int) -> dict[str, Surface]:
+        """By heads, over caches of so many bits."""
+        if bits not in self._surfaces:
+            by_heads: dict[str, dict[int, Points]] = {}
+            for (shape, width), points in self.tables[names.ATTENTION].items():
+                heads, _, context = shape.rpartition("@")
+                if width == bits and context.isdigit():
+                    by_heads.setdefault(heads, {})[int(context)] = points
+            self._surfaces[bits] = {heads: Surface(curves) for heads, curves in by_heads.items()}
+        return self._surfaces[bits]
 
     def by_values(self, op: str, values: str, bits: int, rows: int) -> Estimate:
         """What grows with a number of values: row operations, choices; nothing where it was not timed."""

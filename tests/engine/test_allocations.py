@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from twofold.engine import parts as engine_parts
@@ -14,6 +17,7 @@ from twofold.engine.allocations import GROWING, WEIGHTS, allocated, differences,
 from twofold.engine.checkpoint import Checkpoint, CheckpointConfig
 from twofold.engine.engine import Engine
 from twofold.engine.quantize.options import QuantizeOptions
+from twofold.engine.residency import resident_bytes
 from twofold.kernels.cpu import missing_reason
 from twofold.planner.cpu_buffers import HEAD_ROWS, ROPE_BLOCK
 from twofold.planner.knobs import Knobs
@@ -42,6 +46,7 @@ SMOLLM2 = {
     "max_position_embeddings": 1 << 17, "rope_theta": 1e5, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
 }  # fmt: skip
 MODELS = {"llama": LLAMA, "qwen2": QWEN2, "qwen3": QWEN3, "gemma3": GEMMA3}
+pagemap = pytest.mark.skipif(resident_bytes([]) is None, reason="this system has no page map")
 PLANNED = {
     "kv_cache": ("kv", "kv_sliding", "kv_pass"),
 }
@@ -151,8 +156,6 @@ def test_the_engine_is_its_dry_run(written: Callable[[str, int], Path], model: s
         engine.parts.cache.make_room(width)
         hidden = engine._pass([1] * width, range(-1, width - 1))
         engine._logits(hidden[:1])
-    import numpy as np
-
     engine._logits(np.zeros((engine.parts.head.max_rows, engine.spec.hidden_size), np.float32))
     assert allocated(engine) == counted and differences(engine) == ()
 
@@ -171,13 +174,42 @@ def test_weights_are_those_of_the_files(written: Callable[[str, int], Path]) -> 
     assert 0 < checkpoint.mapped_bytes - weights < 0.2 * checkpoint.mapped_bytes  # headers
 
 
-def test_resident_memory_follows_use(written: Callable[[str, int], Path]) -> None:
-    engine = Engine.load(written("llama", 6), _plan(context_tokens=100_000), kernels="naive")
-    before = resident(engine)
-    if before is None:
-        pytest.skip("this system has no page map")
-    engine.forward_logits(list(range(16)))
-    after = resident(engine)
-    assert after is not None
-    assert before.arrays < after.arrays < engine.parts.cache.nbytes
-    assert before.weights < after.weights <= engine.checkpoint.mapped_bytes
+@pagemap
+def test_pages_are_counted_one_by_one() -> None:
+    page, n_pages = mmap.PAGESIZE, 64
+    fresh = mmap.mmap(-1, n_pages * page, flags=mmap.MAP_PRIVATE)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        fresh.madvise(mmap.MADV_NOHUGEPAGE)
+    start = int(np.frombuffer(fresh, np.uint8).ctypes.data)
+    for touched, at in enumerate((5, 6, 7, 40)):
+        assert resident_bytes([(start, n_pages * page)]) == touched * page
+        fresh[at * page] = 1
+    assert resident_bytes([(start + 5 * page, 3 * page), (start + 8 * page, page)]) == 3 * page
+    # no more than what was asked for, though a page holds it; and every page that a range lies in
+    assert resident_bytes([(start + 40 * page + 100, 10), (start, 0)]) == 10
+    assert resident_bytes([(start + 7 * page - 1, page + 2)]) == page + 2
+    assert resident_bytes([]) == 0
+
+
+@pagemap
+def test_resident_memory_follows_use(make_checkpoint: Callable[..., Path]) -> None:
+    """Every K and V is larger than what malloc keeps to give out again (glibc: at most 32 MiB), so its pages are new:
+    none is there before it is written, whatever this process did before.
+    """
+    context, filled = 1 << 20, 1 << 18
+    folder = make_checkpoint(residual_bits=6, **(LLAMA | {"max_position_embeddings": context}))
+    engine = Engine.load(folder, _plan(context_tokens=context), kernels="naive")
+    sides = [array for layer in engine.parts.cache.layers for array in (layer.k, layer.v)]
+    assert min(array.nbytes for array in sides) > 32 << 20
+    loaded = resident(engine)
+    engine.prefill(list(range(17)))
+    engine.step()
+    used = resident(engine)
+    engine.repeat_cached(filled)
+    full = resident(engine)
+    assert loaded is not None and used is not None and full is not None
+    assert loaded.weights < used.weights <= engine.checkpoint.mapped_bytes
+    written = sum(array[:filled].nbytes for array in sides)
+    huge = len(sides) * (2 << 20)  # the system may have made the pages around the first and the last row at once
+    assert abs(full.arrays - used.arrays - written) <= huge < written / 4
+    assert full.arrays < engine.parts.cache.nbytes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from twofold.planner.acceptance import DEFAULT_STATISTICS, tree_shape
@@ -95,6 +95,8 @@ def test_caches_of_two_types_cost_what_lies_between(passes: Callable[..., TimedP
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30), rows=st.integers(1, 90), context=st.integers(0, 9000))
+@example(seed=1220, rows=65, context=511)  # the last two widths lie closer behind 1011 positions than behind 511
+@example(seed=3, rows=500, context=9000)  # beyond both
 def test_wider_passes_and_longer_contexts_never_cost_less(
     passes: Callable[..., TimedPasses], timed_tables: Any, seed: int, rows: int, context: int
 ) -> None:
