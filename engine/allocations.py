@@ -72,7 +72,7 @@ def _part_bytes(parts: Parts) -> Bytes:
 
 def product_scratch_bytes(spec: ModelSpec, config: CheckpointConfig, rows: int, head_rows: int) -> int:
     """What lies between rotating, multiplying and rotating back (`LinearScratch` of `kernels/cpu`): int16 and int8
-    values, int32 sums, fp32 units of the widest rows, twice where base and residual read other planes; and the
+    values, int32 sums and fp32 units of the widest rows, twice where base and residual read other planes; and the
     products of the most padded outputs, unless they are written directly.
     """
     values = sums = padded = 0
@@ -84,7 +84,7 @@ def product_scratch_bytes(spec: ModelSpec, config: CheckpointConfig, rows: int, 
         if not _writes_directly(group, is_head=group is spec.head):
             padded = max(padded, n * 16 * sum(tiles(member.out_features) for member in group.members))
     sets = 1 if config.base_planes == config.residual_planes else 2
-    return sets * (4 * values + 4 * sums + 4 * max(rows, head_rows)) + 4 * padded
+    return sets * (4 * values + 8 * sums) + 4 * padded
 
 
 def _writes_directly(group: LinearGroup, *, is_head: bool) -> bool:

@@ -92,7 +92,7 @@ def _product_scratch(spec: ModelSpec, rows: int, head_rows: int) -> Term:
         direct = is_head and group.out_features % 16 == 0 and not any(member.bias for member in group.members)
         if not direct:
             padded = max(padded, n * 16 * sum(tiles(member.out_features) * member.copies for member in group.members))
-    n_bytes = 4 * values + 4 * sums + 4 * max(rows, head_rows) + 4 * padded
+    n_bytes = 4 * values + 8 * sums + 4 * padded
     by = "int16 and int8 values, sums and units of the widest rows; fp32 results padded to tiles of 16"
     return exact("product_scratch", "ram", n_bytes, by)
 

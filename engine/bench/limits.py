@@ -15,7 +15,7 @@ from twofold.kernels.cpu import native
 from twofold.profiles.errors import EngineFailed, InvalidOption
 from twofold.profiles.units import MIB
 
-Kind = Literal["pairs", "quads"]
+Kind = Literal["pairs", "bytes"]
 """16-bit products (both planes of activations at once), or 8-bit ones (a plane at a time)."""
 CHUNKS_A_THREAD = 8  # as products are cut, so that a thread that is disturbed holds up neither
 _SECONDS = 0.01

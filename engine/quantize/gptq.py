@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from twofold.engine.quantize.hessian import Feedback
-from twofold.engine.quantize.lloyd_max import OUTER_LEVEL, Levels
+from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.options import SLICE_ROWS
 
 OUTLIER_REACH = 0.5
@@ -154,11 +154,11 @@ def round_base(weights: Tensor, feedback: Feedback, levels: Levels, group_size: 
     has outliers (`OUTLIER_REACH`), rounded to fp16 before anything is rounded with it. Codes are indices into
     `levels.integers`.
     """
-    grid = _Grid(levels.inner, OUTER_LEVEL)
+    grid = _Grid(levels.inner, levels.outer)
 
     def scale_of(block: Tensor) -> Tensor:
         by_rms = block.square().mean(0).sqrt_() * levels.step_per_rms
-        return torch.maximum(by_rms, block.abs().amax(0) * (OUTLIER_REACH / OUTER_LEVEL)).half()
+        return torch.maximum(by_rms, block.abs().amax(0) * (OUTLIER_REACH / levels.outer)).half()
 
     def to_codes(value: Tensor) -> Tensor:
         return (value > 0).to(torch.uint8) + (value > -grid.threshold) + (value > grid.threshold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -144,14 +145,14 @@ class _Run:
             "calibration": self.calibration.sha256,
             "calibration tokens": self.calibration.n_tokens,
             "device": self.device.type,
-            "format": 1,
+            "format": 2,
         }
 
     def run(self) -> Path:
         self.work.open(force=self.force)
         if self.work.layers_done < 0:
             self._start()
-        levels = Levels(int(self.work.notes["inner"]), float(self.work.notes["step_per_rms"]))
+        levels = Levels(**self.work.notes)
         config = self._config(levels)
         n_layers = self.spec.n_layers
         for index in range(n_layers + 1):
@@ -169,7 +170,7 @@ class _Run:
         """Levels, the dense file, and both streams at the embeddings."""
         self._progress(0, self._n_weights, "fitting the levels")
         levels = level_fit.fit_levels(self.spec, self.options.seed, self.source, self.device)
-        self.work.notes = {"inner": levels.inner, "step_per_rms": levels.step_per_rms}
+        self.work.notes = dataclasses.asdict(levels)
         self._write_dense(self._config(levels))
         # As stored, and mapped: only the rows of the texts' tokens are read.
         embedding = MappedTensors(self.work.folder / DENSE_FILE).array(EMBEDDING)

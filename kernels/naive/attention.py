@@ -152,7 +152,7 @@ class _Queries:
             t = np.zeros((rows * heads, n_blocks(dim) * BLOCK), np.int16)
             t[:, :dim] = 254 * planes.q[0].astype(np.int16) + planes.q[1]
             self._t: I16 = t.reshape(rows, heads, -1, BLOCK)
-            self._unit: F32 = (planes.scale / np.float32(254)).reshape(rows, heads)
+            self._unit: F32 = planes.unit.reshape(rows, heads)
 
     def scores(self, row: int, keys: Array) -> F32:
         """One row against keys [positions, kv_heads, ·]: fp32 [positions, heads]."""

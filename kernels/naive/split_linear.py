@@ -15,11 +15,11 @@ def split_linear(x: F32, weights: SplitWeights, use_residual: bool, *, out: F32 
     """fp32 [rows, in_features] to [rows, sum of member rows]: base and residual (verify), or the base alone (draft)."""
     check(x, np.float32, (None, weights.in_features), "x")
     rotated = rotate(x, weights.input_signs, weights.mix_in)
-    x_base = quantize_planes(rotated, weights.base_planes)
+    x_base = quantize_planes(rotated, weights.base_planes, weights.group_size)
     x_residual = None
     if use_residual:
         same = weights.residual_planes == weights.base_planes
-        x_residual = x_base if same else quantize_planes(rotated, weights.residual_planes)
+        x_residual = x_base if same else quantize_planes(rotated, weights.residual_planes, weights.group_size)
     y = split_product(x_base, x_residual, weights)
     if weights.output_signs is not None:
         y = _unrotate_members(y, weights)

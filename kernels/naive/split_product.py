@@ -52,8 +52,8 @@ def _residual_weights(weights: SplitWeights, part: slice) -> I8:
 
 
 def _plane_product(x: Planes, w: I8, packed_scales: F16, weights: SplitWeights) -> F32:
-    """acc = acc + fp32(n_g) * scale_g over ascending groups, times the row's unit: fp32 [rows, padded rows]."""
-    scales = unpack_scales(packed_scales).astype(np.float32)
+    """acc = acc + (fp32(n_g) * unit_g) * scale_g over ascending groups: fp32 [rows, padded rows]."""
+    scales, unit = unpack_scales(packed_scales).astype(np.float32), x.unit
     acc = np.zeros((x.q.shape[1], w.shape[0]), np.float32)
     for group in range(weights.n_groups):
         inputs = slice(group * weights.group_size, (group + 1) * weights.group_size)
@@ -62,10 +62,9 @@ def _plane_product(x: Planes, w: I8, packed_scales: F16, weights: SplitWeights) 
         n = (x.q[0][:, inputs].astype(np.float32) @ wg).astype(np.int32)
         if len(x.q) == 2:
             n = 254 * n + (x.q[1][:, inputs].astype(np.float32) @ wg).astype(np.int32)
-        acc = acc + n.astype(np.float32) * scales[:, group]
-    unit = x.scale / np.float32(254) if len(x.q) == 2 else x.scale
-    with np.errstate(all="ignore"):
-        return acc * unit[:, None]
+        with np.errstate(all="ignore"):
+            acc = acc + (n.astype(np.float32) * unit[:, group, None]) * scales[:, group]
+    return acc
 
 
 def _without_padding(padded: F32, member_rows: tuple[int, ...]) -> F32:

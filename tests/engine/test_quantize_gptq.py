@@ -67,12 +67,12 @@ def _textbook(weights: Tensor, x: Tensor) -> Tensor:
     for start in range(0, w.shape[1], GROUP):
         stop = min(start + GROUP, w.shape[1])
         block = w[:, start:stop]
-        reach = block.abs().amax(1) * gptq.OUTLIER_REACH / 127
+        reach = block.abs().amax(1) * gptq.OUTLIER_REACH / GAUSSIAN.outer
         by_rms = block.square().mean(1).sqrt() * GAUSSIAN.step_per_rms
         scale = torch.maximum(by_rms, reach).float().half().double()
         for k in range(start, stop):
             size = w[:, k] / scale
-            q[:, k] = torch.where(size.abs() > 82.5, 127.0, 38.0) * size.sign() * scale
+            q[:, k] = torch.where(size.abs() > 6.5, 10.0, 3.0) * size.sign() * scale
             w[:, k + 1 :] -= ((w[:, k] - q[:, k]) / upper[k, k])[:, None] * upper[k, k + 1 :]
     return q.T.float()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from twofold.engine.quantize.lloyd_max import GAUSSIAN, fit, to_integers
+from twofold.engine.quantize.lloyd_max import GAUSSIAN, HIGHEST_LEVEL, fit, to_integers
 
 
 def test_gaussian_levels_are_max_s() -> None:
@@ -28,11 +28,19 @@ def test_fit_is_a_fixed_point() -> None:
         assert error(a, b) > best
 
 
-def test_integers_are_within_int8_and_symmetric() -> None:
+def test_integers_are_small_and_symmetric() -> None:
     levels = to_integers(0.4535, 1.5066)
-    assert levels.integers == (-127, -38, 38, 127)
-    assert levels.step_per_rms * 127 == pytest.approx(1.5066)
-    assert GAUSSIAN.integers == (-127, -38, 38, 127)
+    assert levels.integers == (-10, -3, 3, 10)
+    assert levels.step_per_rms * 10 == pytest.approx(1.5066)
+    assert GAUSSIAN.integers == (-10, -3, 3, 10)
+
+
+def test_small_integers_cost_next_to_nothing() -> None:
+    """Whatever the proportion, a fraction is near: the inner level is off by less than 2 % of the outer one."""
+    for ratio in np.linspace(0.2, 0.5, 200):
+        levels = to_integers(float(ratio), 1.0)
+        assert abs(levels.inner / levels.outer - ratio) < 0.02
+        assert levels.outer <= HIGHEST_LEVEL
 
 
 @pytest.mark.parametrize("bad", [[], [1.0, 2.0], [0.0, 1.0, np.nan, 3.0, 4.0], [np.inf, 1.0, 2.0, 3.0]])

@@ -32,7 +32,7 @@ def test_product_is_the_documented_sum(make_weights: Make, planes: tuple[int, in
     """y_b + y_r in Python integers and one fp32 operation at a time."""
     weights = make_weights(40, (5, 18), planes=planes, group_size=16, bits=5)
     x = activations(2, 40)
-    quantised = [quantize_planes(x, p) for p in planes]
+    quantised = [quantize_planes(x, p, 16) for p in planes]
     y = split_product(quantised[0], quantised[1], weights)
 
     base = weights.levels[packing.unpack_base(weights.base_codes, 40)]
@@ -51,8 +51,9 @@ def test_product_is_the_documented_sum(make_weights: Make, planes: tuple[int, in
                     n = sum(int(integers[padded, k]) * int(q[0, row, k]) for k in inputs)
                     if planes[half] == 2:
                         n = 254 * n + sum(int(integers[padded, k]) * int(q[1, row, k]) for k in inputs)
-                    acc = f32(acc + f32(f32(n) * f32(scales[padded // 16, group, padded % 16])))
-                total.append(f32(acc * (f32(s[row] / f32(254)) if planes[half] == 2 else s[row])))
+                    unit = f32(s[row, group] / f32(254)) if planes[half] == 2 else s[row, group]
+                    acc = f32(acc + f32(f32(f32(n) * unit) * f32(scales[padded // 16, group, padded % 16])))
+                total.append(acc)
             assert y[row, out] == f32(total[0] + total[1])
 
 
@@ -195,12 +196,14 @@ def test_zero_and_tiny_rows(native_ops: ModuleType, make_weights: Make, same_bit
 
 def test_quantised_rows_match_their_definition() -> None:
     x = activations(5, 90)
-    planes = quantize_planes(x, 2)
+    planes = quantize_planes(x, 2, 32)
+    assert planes.scale.shape == (5, 3)
     f32 = np.float32
     for row in range(5):
-        scale = f32(np.abs(x[row]).max() / f32(127))
-        assert planes.scale[row] == scale
         for k in range(90):
+            group = slice(k // 32 * 32, k // 32 * 32 + 32)
+            scale = f32(np.abs(x[row, group]).max() / f32(127))
+            assert planes.scale[row, k // 32] == scale
             t = f32(x[row, k] / scale)
             q0 = min(127, max(-127, round(float(t))))  # Python rounds ties to even
             q1 = min(127, max(-127, round(float(f32(f32(t - f32(q0)) * f32(254))))))

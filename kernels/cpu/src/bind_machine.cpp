@@ -53,7 +53,7 @@ nb::dict multiply_instructions() {
   const twofold::Kernels& k = twofold::kernels();
   nb::dict found;
   found["pairs"] = k.pairs.instruction;
-  if (k.quads.run != nullptr) found["quads"] = k.quads.instruction;
+  if (k.bytes.run != nullptr) found["bytes"] = k.bytes.instruction;
   return found;
 }
 
@@ -106,7 +106,7 @@ void bind_machine(nb::module_& m) {
       .def_prop_ro("expected_checksum", &ReadMeter::expected_checksum);
 
   m.def("multiply_instructions", &multiply_instructions,
-        "What the tier in force multiplies with: `pairs` of 16-bit integers, and `quads` of bytes where it has them.");
+        "What the tier in force multiplies with: `pairs` of 16-bit integers, and `bytes` where it can.");
   m.def("multiply_adds", &multiply_adds, nb::arg("kind"), nb::arg("chunks"), nb::arg("repetitions"), nb::arg("weight"),
         nb::arg("activation"),
         "Multiply-adds alone, over the pool where there are several chunks: (seconds, their number, the sum of all "

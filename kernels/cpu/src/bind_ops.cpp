@@ -70,8 +70,9 @@ void init_split_linear(BoundSplitLinear* self, long in_features, const std::vect
   need(input_signs.shape(0) == static_cast<std::size_t>(in_features), "input signs do not fit");
   need(!output_signs || output_signs->shape(0) == outputs, "output signs do not fit");
   need(!bias || bias->shape(0) == outputs, "the bias does not fit");
-  w.base = {bound.keep<std::uint8_t, 3>(base_codes), bound.keep<std::uint16_t, 3>(base_scales), 2, {}, 127};
-  for (int i = 0; i < 4; ++i) w.base.levels[i] = static_cast<std::uint8_t>(levels[static_cast<std::size_t>(i)] + 127);
+  const int lowest = *std::min_element(levels.begin(), levels.end());
+  w.base = {bound.keep<std::uint8_t, 3>(base_codes), bound.keep<std::uint16_t, 3>(base_scales), 2, {}, -lowest};
+  for (std::size_t i = 0; i < 4; ++i) w.base.levels[i] = static_cast<std::uint8_t>(levels[i] - lowest);
   w.residual = {bound.keep<std::uint8_t, 3>(residual_codes), bound.keep<std::uint16_t, 3>(residual_scales), residual_bits,
                 {}, (1 << (residual_bits - 1)) - 1};
   w.input_signs = bound.keep<std::int8_t, 1>(input_signs);

@@ -22,7 +22,7 @@ struct Activations {
   const std::int8_t* q;
   int planes;
   const std::int32_t* sums;  // of t, [groups][rows]
-  const float* unit;         // what one step of t is worth, [rows]
+  const float* unit;         // what one step of t is worth, [groups][rows]
 };
 
 // One half of a split weight: the base (bits = 2) or the residual.
@@ -30,8 +30,8 @@ struct Codes {
   const std::uint8_t* codes;   // [tiles][blocks][32 * bits]
   const std::uint16_t* scales;  // fp16 [tiles][groups][16]
   int bits;
-  std::uint8_t levels[4];  // the base's levels + 127
-  int offset;              // what the unsigned integers exceed the true ones by: 127, or qm
+  std::uint8_t levels[4];  // the base's levels less the lowest
+  int offset;              // what the unsigned integers exceed the true ones by: minus the lowest level, or qm
 };
 
 struct ProductArgs {
@@ -60,6 +60,7 @@ struct RoundColumnsArgs {
 struct MultiplyAdd {
   const char* instruction;
   long each;
+  int largest;  // product that it takes, in size
   std::uint32_t (*run)(long repetitions, int weight, int activation);
 };
 
@@ -87,7 +88,7 @@ struct Kernels {
   void (*kv_write)(const float* x, long dim, KvType type, std::uint8_t* out, float* scratch);
   // Rows row_begin .. row_end - 1; scratch [columns][kMaxRoundedStrip].
   void (*round_columns)(const RoundColumnsArgs& args, long row_begin, long row_end, float* scratch);
-  MultiplyAdd pairs, quads;  // what the product is made of: 16-bit products, and 8-bit ones (null where the tier has none)
+  MultiplyAdd pairs, bytes;  // what the product is made of: 16-bit products, and 8-bit ones (null where the tier has none)
 };
 
 extern const Kernels kKernelsGeneric;

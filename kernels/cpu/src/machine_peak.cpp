@@ -1,6 +1,7 @@
 #include "machine_peak.hpp"
 
 #include <chrono>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "dispatch.hpp"
@@ -17,7 +18,7 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 const MultiplyAdd& of_kind(const std::string& kind) {
   const Kernels& k = kernels();
   if (kind == "pairs") return k.pairs;
-  if (kind == "quads" && k.quads.run != nullptr) return k.quads;
+  if (kind == "bytes" && k.bytes.run != nullptr) return k.bytes;
   throw std::invalid_argument("the " + isa() + " tier has no multiply-adds of " + kind);
 }
 
@@ -26,6 +27,7 @@ const MultiplyAdd& of_kind(const std::string& kind) {
 PeakSample multiply_adds(const std::string& kind, long chunks, long repetitions, int weight, int activation) {
   if (chunks < 1 || repetitions < 1) throw std::invalid_argument("at least one chunk of one repetition");
   const MultiplyAdd& loop = of_kind(kind);
+  if (std::abs(weight * activation) > loop.largest) throw std::invalid_argument("a product that the sums cannot take");
   std::vector<std::uint32_t> sums(static_cast<std::size_t>(chunks));
   const Clock::time_point begin = Clock::now();
   parallel(chunks, [&](long chunk) { sums[static_cast<std::size_t>(chunk)] = loop.run(repetitions, weight, activation); });

@@ -15,7 +15,7 @@ struct PeakSample {
   std::uint32_t checksum;  // weight * activation * multiply_adds modulo 2^32
 };
 
-// `chunks` runs of the tier's "pairs" (16-bit products) or "quads" (8-bit ones) over the thread pool; one chunk stays on the
+// `chunks` runs of the tier's "pairs" (16-bit products) or "bytes" (8-bit ones) over the thread pool; one chunk stays on the
 // caller's thread. Throws std::invalid_argument for a kind that the tier lacks, or numbers below 1.
 PeakSample multiply_adds(const std::string& kind, long chunks, long repetitions, int weight, int activation);
 

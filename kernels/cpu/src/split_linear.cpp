@@ -48,7 +48,7 @@ void QuantisedRows::resize(const SplitLinear& w, long rows, int n_planes) {
   grow(t, w.groups * rows * w.group_size);
   grow(q, 2 * w.groups * rows * w.group_size);
   grow(sums, w.groups * rows);
-  grow(unit, rows);
+  grow(unit, w.groups * rows);
 }
 
 std::size_t QuantisedRows::bytes() const { return bytes_of(t) + bytes_of(q) + bytes_of(sums) + bytes_of(unit); }

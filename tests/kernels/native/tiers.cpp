@@ -34,9 +34,13 @@ std::vector<float> random_floats(long n) {
 struct Case {
   long tiles, inputs, rows, group_size;
   int bits, base_planes, residual_planes;
+  const std::uint8_t* levels;  // less the lowest
   Exchange exchange;
   bool use_residual;
 };
+
+// As far apart as levels can be; the furthest whose products still add up in 16 bits; one step further; and usual ones.
+constexpr std::uint8_t kLevels[4][4] = {{0, 89, 165, 254}, {0, 11, 21, 32}, {0, 12, 22, 33}, {0, 7, 13, 20}};
 
 struct Data {
   std::vector<std::uint8_t> base, residual;
@@ -59,7 +63,7 @@ Rows quantised(const Kernels& k, const Case& c, const std::vector<float>& x, int
   const std::size_t n = static_cast<std::size_t>(groups(c) * c.rows * c.group_size);
   Rows rows{std::vector<std::int16_t>(n), std::vector<std::int8_t>(2 * n),
             std::vector<std::int32_t>(static_cast<std::size_t>(groups(c) * c.rows)),
-            std::vector<float>(static_cast<std::size_t>(c.rows)), planes};
+            std::vector<float>(static_cast<std::size_t>(groups(c) * c.rows)), planes};
   for (long row = 0; row < c.rows; ++row) {
     k.quantize(x.data() + row * c.inputs, c.inputs, planes, c.rows, c.group_size, rows.t.data() + row * c.group_size,
                rows.q.data() + 2 * row * c.group_size, rows.sums.data() + row, rows.unit.data() + row);
@@ -80,7 +84,8 @@ std::vector<float> product(const Kernels& k, const Case& c, const Data& data, co
   ProductArgs args{};
   args.rows = c.rows, args.blocks = (c.inputs + 15) / 16, args.groups = groups(c), args.group_size = c.group_size;
   args.x_base = base.view(), args.x_residual = residual.view();
-  args.base = {data.base.data(), data.base_scales.data(), 2, {0, 89, 165, 254}, 127};
+  args.base = {data.base.data(), data.base_scales.data(), 2, {}, c.levels[3] / 2};
+  for (int i = 0; i < 4; ++i) args.base.levels[i] = c.levels[i];
   args.residual = {data.residual.data(), data.residual_scales.data(), c.bits, {}, (1 << (c.bits - 1)) - 1};
   args.use_residual = c.use_residual, args.exchange = c.exchange;
   args.y = y.data(), args.stride = stride;
@@ -113,6 +118,18 @@ void compare(const Kernels& generic, const Kernels& tier, const std::string& nam
   same(product(generic, c, data, base, residual), product(tier, c, data, base, residual), what.c_str(), name);
 }
 
+// All integers and activations as large as they can be, where sums of 16 bits would overflow first.
+void compare_largest(const Kernels& generic, const Kernels& tier, const std::string& name, int bits, long rows) {
+  const Case c{2, 256, rows, 128, bits, 1, 1, kLevels[1], Exchange::float32, true};
+  Data data = random_data(c);
+  for (auto& code : data.base) code = 0xFF;
+  for (auto& code : data.residual) code = 0xFF;
+  for (auto& value : data.x) value = random_bits() & 1 ? 1.0f : -1.0f;
+  for (long i = 0; i < c.inputs; ++i) data.x[static_cast<std::size_t>(i)] = i < 128 ? 1.0f : -1.0f;
+  const Rows x = quantised(generic, c, data.x, 1);
+  same(product(generic, c, data, x, x), product(tier, c, data, x, x), "product of the largest integers", name);
+}
+
 void compare_rotations(const Kernels& generic, const Kernels& tier, const std::string& name) {
   for (long dim : {1L, 2L, 8L, 12L, 48L, 64L, 80L, 576L, 1024L, 1536L, 2816L}) {
     const long m = dim / (dim & -dim);
@@ -137,10 +154,15 @@ void compare_all(const Kernels& generic, const Kernels& tier, const std::string&
       const int planes = static_cast<int>(below(4));
       const long group_size = 16 * (1 + below(16)), inputs = 1 + below(3 * group_size);
       compare(generic, tier, name,
-              {1 + below(4), inputs, rows, group_size, bits, 1 + planes % 2, 1 + planes / 2, static_cast<Exchange>(below(3)),
-               rows % 5 != 0});
+              {1 + below(4), inputs, rows, group_size, bits, 1 + planes % 2, 1 + planes / 2, kLevels[below(4)],
+               static_cast<Exchange>(below(3)), rows % 5 != 0});
     }
-    compare(generic, tier, name, {2, 576, 130, 128, bits, 2, 2, Exchange::float32, true});
+    for (long rows : {1L, 3L, 6L}) compare_largest(generic, tier, name, bits, rows);
+    for (int planes = 1; planes <= 2; ++planes) {
+      for (long rows : {1L, 3L, 130L}) {
+        compare(generic, tier, name, {2, 576, rows, 128, bits, planes, planes, kLevels[planes], Exchange::float32, true});
+      }
+    }
   }
   std::printf("%s: the same bits as generic\n", name.c_str());
 }

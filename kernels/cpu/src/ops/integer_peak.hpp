@@ -13,6 +13,8 @@
 namespace twofold {
 namespace {
 
+constexpr int kAnyProduct = 1 << 16;
+
 #if defined(__AVX2__)
 constexpr int kPeakSums = kWidth == 64 ? 16 : 10;  // more than latency times throughput; they and the operands fit the registers
 
@@ -39,7 +41,7 @@ std::uint32_t peak_pairs(long repetitions, int weight, int activation) {
 }
 
 #if defined(TWOFOLD_QUADS)
-std::uint32_t peak_quads(long repetitions, int weight, int activation) {
+std::uint32_t peak_bytes(long repetitions, int weight, int activation) {
   V weights = bytes_v(weight), activations = bytes_v(activation), sums[kPeakSums] = {};
   for (long i = 0; i < repetitions; ++i) {
 #pragma GCC unroll 16
@@ -51,11 +53,39 @@ std::uint32_t peak_quads(long repetitions, int weight, int activation) {
   return sum_of_lanes(sums);
 }
 
-constexpr MultiplyAdd kPairs = {"vpdpwssd", kPeakSums * kWidth / 2, peak_pairs};
-constexpr MultiplyAdd kQuads = {"vpdpbusd", kPeakSums * kWidth, peak_quads};
+constexpr MultiplyAdd kPairs = {"vpdpwssd", kPeakSums * kWidth / 2, kAnyProduct, peak_pairs};
+constexpr MultiplyAdd kBytes = {"vpdpbusd", kPeakSums * kWidth, kAnyProduct, peak_bytes};
 #else
-constexpr MultiplyAdd kPairs = {"vpmaddwd + vpaddd", kPeakSums * kWidth / 2, peak_pairs};
-constexpr MultiplyAdd kQuads = {nullptr, 0, nullptr};
+// Sums of 16 bits are widened before they could overflow, as rarely as that.
+std::uint32_t peak_bytes(long repetitions, int weight, int activation) {
+  V weights = bytes_v(weight), activations = bytes_v(activation);
+  const int product = weight * activation, size = product < 0 ? -product : product;
+  const long most = size == 0 ? repetitions : 32767 / (2 * size);
+  std::uint32_t total = 0;
+  while (repetitions > 0) {
+    const long now = repetitions < most ? repetitions : most;
+    V sums[kPeakSums] = {};
+    for (long i = 0; i < now; ++i) {
+#pragma GCC unroll 16
+      for (int s = 0; s < kPeakSums; ++s) {
+        TWOFOLD_HOLD(weights);
+        sums[s] = add_words_v(sums[s], multiply_bytes_v(weights, activations));
+        TWOFOLD_HOLD(sums[s]);
+      }
+    }
+    for (V& sum : sums) {
+      V wide = {};
+      add_pairs_v(wide, sum, words_v(1));
+      sum = wide;
+    }
+    total += sum_of_lanes(sums);
+    repetitions -= now;
+  }
+  return total;
+}
+
+constexpr MultiplyAdd kPairs = {"vpmaddwd + vpaddd", kPeakSums * kWidth / 2, kAnyProduct, peak_pairs};
+constexpr MultiplyAdd kBytes = {"vpmaddubsw + vpaddw", kPeakSums * kWidth, 32767 / 2, peak_bytes};
 #endif
 
 #else
@@ -77,8 +107,8 @@ std::uint32_t peak_pairs(long repetitions, int weight, int activation) {
   return total;
 }
 
-constexpr MultiplyAdd kPairs = {"scalar multiply-add", kPeakSums, peak_pairs};
-constexpr MultiplyAdd kQuads = {nullptr, 0, nullptr};
+constexpr MultiplyAdd kPairs = {"scalar multiply-add", kPeakSums, kAnyProduct, peak_pairs};
+constexpr MultiplyAdd kBytes = {nullptr, 0, 0, nullptr};
 #endif
 
 }  // namespace

@@ -95,6 +95,9 @@ TWOFOLD_INLINE void add_pairs_v(V& sum, V a, V b) {
   sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
   TWOFOLD_HOLD(sum);
 }
+// Unsigned times signed bytes, two neighbours added, in 16 bits; the caller keeps them inside int16.
+TWOFOLD_INLINE V multiply_bytes_v(V unsigned_bytes, V bytes) { return _mm256_maddubs_epi16(unsigned_bytes, bytes); }
+TWOFOLD_INLINE V add_words_v(V a, V b) { return _mm256_add_epi16(a, b); }
 #endif
 // Adds `value`, a single bit that is clear there, to byte j of this half where bit j of the half's 32-bit word is set.
 TWOFOLD_INLINE V add_bits_v(V bytes, const std::uint8_t* word, long half, int value) {

@@ -44,10 +44,21 @@ struct PairTables {
 };
 #endif
 
+// How many registers of products of neighbours, of integers up to `highest` and +-127, add up in 16 bits; 4 is enough.
+constexpr int bytes_at_once(int highest) {
+  const int n = 32767 / (2 * 127 * highest);
+  return n >= 4 ? 4 : n >= 2 ? 2 : n;
+}
+
 struct BaseSource {
-  static constexpr int kBits = 2;
+  static constexpr int kBits = 2, kSmall = 32, kAtOnce = bytes_at_once(kSmall);
   PairTables levels;
-  explicit BaseSource(const Codes& codes) : levels(codes.levels) {}
+  bool small;
+  explicit BaseSource(const Codes& codes) : levels(codes.levels), small(true) {
+    for (const std::uint8_t level : codes.levels) small = small && level <= kSmall;
+  }
+  // Whether kAtOnce holds for its integers.
+  TWOFOLD_MEMBER bool is_small() const { return small; }
   template <int Vector>
   TWOFOLD_MEMBER V bytes(const std::uint8_t* block, long half) const {
     return levels.look_up<Vector>(load_v(block + kWidth * half));
@@ -56,10 +67,11 @@ struct BaseSource {
 
 template <int Bits>
 struct ResidualSource {
-  static constexpr int kBits = Bits;
+  static constexpr int kBits = Bits, kAtOnce = bytes_at_once((1 << Bits) - 1);
   static constexpr std::uint8_t kPairs[4] = {0x00, 0x10, 0x20, 0x30};
   PairTables pairs;
   explicit ResidualSource(const Codes&) : pairs(kPairs) {}
+  TWOFOLD_MEMBER bool is_small() const { return true; }
   template <int Vector>
   TWOFOLD_MEMBER V bytes(const std::uint8_t* block, long half) const {
     const std::uint8_t* p = block + kWidth * half;

@@ -13,12 +13,13 @@ struct GroupRows {
   const std::int16_t* t;
   const std::int8_t* q;
   const std::int32_t* sums;
+  const float* unit;
   long stride;
 };
 
 TWOFOLD_INLINE GroupRows group_rows(const Activations& x, const ProductArgs& args, long group, long row) {
   const long at = group * args.rows + row;
-  return {x.t + at * args.group_size, x.q + 2 * at * args.group_size, x.sums + at, args.group_size};
+  return {x.t + at * args.group_size, x.q + 2 * at * args.group_size, x.sums + at, x.unit + at, args.group_size};
 }
 
 struct TileGroup {
@@ -36,17 +37,17 @@ TWOFOLD_INLINE float exchanged(float y, Exchange exchange) {
   return exchange == Exchange::bfloat16 ? through_bfloat(y) : y;
 }
 
-// y = y_b * unit, plus the exchanged y_r * unit, for rows whose sums lie `acc_stride` floats apart.
+// y = y_b plus the exchanged y_r, for rows whose sums lie `acc_stride` floats apart.
 TWOFOLD_INLINE void finish_tile(const ProductArgs& args, long tile, long row_begin, long n_rows, const float* y_b,
                                 const float* y_r, long acc_stride) {
   for (long row = 0; row < n_rows; ++row, y_b += acc_stride, y_r += acc_stride) {
     float* y = args.y + (row_begin + row) * args.stride + tile * kTileRows;
-    const F16v base = args.x_base.unit[row_begin + row] * load16(y_b);
+    const F16v base = load16(y_b);
     if (!args.use_residual) {
       store16(base, y);
       continue;
     }
-    const F16v residual = args.x_residual.unit[row_begin + row] * load16(y_r);
+    const F16v residual = load16(y_r);
     if (args.exchange == Exchange::float32) {
       store16(base + residual, y);
       continue;

@@ -33,7 +33,7 @@ inline void decode_block(const Codes& codes, const std::uint8_t* block, std::uin
   }
 }
 
-// acc[row][16] += fp32(n) * scale for n_rows rows of one (tile, group).
+// acc[row][16] += fp32(n) * unit * scale for n_rows rows of one (tile, group).
 inline void scalar_group(const Codes& codes, const TileGroup& at, const GroupRows& x, long n_rows, float* acc) {
   std::uint8_t decoded[16][256];
   const std::uint8_t* packed = codes.codes + at.first_block * 32 * codes.bits;
@@ -50,7 +50,7 @@ inline void scalar_group(const Codes& codes, const TileGroup& at, const GroupRow
     }
     for (int i = 0; i < 16; ++i) {
       const float scale = half_to_float(codes.scales[at.scales + i]);
-      acc[i] += static_cast<float>(n[i] - codes.offset * x.sums[row]) * scale;
+      acc[i] += static_cast<float>(n[i] - codes.offset * x.sums[row]) * x.unit[row] * scale;
     }
   }
 }

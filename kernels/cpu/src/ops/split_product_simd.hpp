@@ -13,7 +13,7 @@ void product_of_width(const ProductArgs& args, long tile_begin, long tile_end) {
   const BaseSource base(args.base);
   const ResidualSource<Bits> residual(args.residual);
 #if !defined(TWOFOLD_QUADS)
-  if (args.rows == 1 && args.use_residual && args.x_residual.t == args.x_base.t) {
+  if (args.rows == 1 && args.use_residual && args.x_base.planes == 2 && args.x_residual.t == args.x_base.t) {
     return single_tiles(base, residual, args, tile_begin, tile_end);
   }
 #endif

@@ -1,13 +1,7 @@
 // The split product of few rows: each register of codes is decoded once and meets all rows before the next is loaded.
-//
-// Codes stay unsigned; the excess, offset * sum(t), is subtracted once a group. Without a dot product of quads they widen to
-// 16 bits as the even and the odd bytes, so that one multiply-add with t = 254 * q0 + q1 does both planes of two inputs of a
-// row, and lands in that row's lane: |u| <= 254 and |t| <= 32385, 256 inputs stay inside int32. With it, the planes are summed
-// apart, A and B, and 254 * A + B is what t would have given.
 #pragma once
 
-#include "split_decode.hpp"
-#include "split_group.hpp"
+#include "split_operands.hpp"
 
 namespace twofold {
 namespace {
@@ -26,58 +20,21 @@ TWOFOLD_INLINE void prefetch_block(const std::uint8_t* block) {
   for (int line = 0; line < (Bits + 1) / 2; ++line) __builtin_prefetch(block + 64 * line, 0, 3);
 }
 
-// Sums of one row and half; several chains, so that additions do not wait for each other.
-#if defined(TWOFOLD_QUADS)
-template <int Rows, int Planes>
-struct StreamSums {
-  static constexpr int kChains = kWidth == 64 ? (Rows == 1 ? 4 : 2) : (Rows == 1 ? 2 : 1);
-  V n[Planes][kChains] = {};
-
-  template <int Vector>
-  TWOFOLD_MEMBER void add(V bytes, const GroupRows& x, long row, long input) {
-    for (int p = 0; p < Planes; ++p) {
-      add_quads_v(n[p][Vector % kChains], bytes, broadcast_v(x.q + (2 * row + p) * x.stride + input));
-    }
-  }
-  TWOFOLD_MEMBER V plane(int p) const {
-    V sum = n[p][0];
-    for (int chain = 1; chain < kChains; ++chain) sum = add_v(sum, n[p][chain]);
-    return sum;
-  }
-  TWOFOLD_MEMBER V total(std::int32_t excess) const {
-    if (Planes == 1) return subtract_v(plane(0), ints_v(excess));
-    const V a = plane(0);  // 254 * a = 256 * a - 2 * a
-    return add_v(subtract_v(left_int_v<8>(a), left_int_v<1>(a)), subtract_v(plane(Planes - 1), ints_v(excess)));
-  }
-};
-#else
-template <int Rows, int Planes>
-struct StreamSums {
-  V n = {};
-
-  template <int Vector>
-  TWOFOLD_MEMBER void add(V bytes, const GroupRows& x, long row, long input) {
-    const std::int16_t* quad = x.t + row * x.stride + input;
-    add_pairs_v(n, even_v(bytes), broadcast_v(quad));
-    add_pairs_v(n, odd_v(bytes), broadcast_v(quad + 2));
-  }
-  TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
-};
-#endif
-
-template <int Vector, int Rows, class Sums, class Source>
+template <class Operand, int Vector, int Rows, class Sums, class Source>
 TWOFOLD_INLINE void stream_vector(const Source& source, const std::uint8_t* packed, long half, const GroupRows& x, long input,
                                   Sums (&sums)[Rows][kHalves]) {
   const V bytes = source.template bytes<Vector>(packed, half);
 #pragma GCC unroll 4
-  for (int r = 0; r < Rows; ++r) sums[r][half].template add<Vector>(bytes, x, r, input + 4 * Vector);
+  for (int r = 0; r < Rows; ++r) {
+    sums[r][half].template add<Vector>(bytes, typename Operand::Quad(x, r, input + 4 * Vector));
+  }
 }
 
-// acc[row][16] += fp32(n) * scale for `Rows` rows of one (tile, group).
-template <int Rows, int Planes, class Source>
+// acc[row][16] += fp32(n) * unit * scale for `Rows` rows of one (tile, group).
+template <int Rows, class Operand, class Source>
 __attribute__((noinline)) void stream_group(const Source& source, const std::uint8_t* packed, long n_blocks,
                                             const GroupRows& rows, int offset, const std::uint16_t* scales, float* acc) {
-  typedef StreamSums<Rows, Planes> Sums;
+  typedef typename Operand::template Sums<Rows> Sums;
   const GroupRows x = rows;
   const Source local = source;
   constexpr long kBytes = 32 * Source::kBits;
@@ -86,10 +43,10 @@ __attribute__((noinline)) void stream_group(const Source& source, const std::uin
     prefetch_block<Source::kBits>(packed + kAheadBlocks * kBytes);
 #pragma GCC unroll 2
     for (long h = 0; h < kHalves; ++h) {
-      stream_vector<0, Rows, Sums>(local, packed, h, x, 16 * block, sums);
-      stream_vector<1, Rows, Sums>(local, packed, h, x, 16 * block, sums);
-      stream_vector<2, Rows, Sums>(local, packed, h, x, 16 * block, sums);
-      stream_vector<3, Rows, Sums>(local, packed, h, x, 16 * block, sums);
+      stream_vector<Operand, 0, Rows, Sums>(local, packed, h, x, 16 * block, sums);
+      stream_vector<Operand, 1, Rows, Sums>(local, packed, h, x, 16 * block, sums);
+      stream_vector<Operand, 2, Rows, Sums>(local, packed, h, x, 16 * block, sums);
+      stream_vector<Operand, 3, Rows, Sums>(local, packed, h, x, 16 * block, sums);
     }
   }
   const F16v scale = load_half16(scales);
@@ -97,7 +54,7 @@ __attribute__((noinline)) void stream_group(const Source& source, const std::uin
   for (int r = 0; r < Rows; ++r) {
     F16v total;
     for (long h = 0; h < kHalves; ++h) total.part[h] = floats_v(sums[r][h].total(offset * x.sums[r]));
-    store16(load16(acc + r * kTileRows) + total * scale, acc + r * kTileRows);
+    store16(load16(acc + r * kTileRows) + x.unit[r] * total * scale, acc + r * kTileRows);
   }
 }
 
@@ -108,9 +65,16 @@ TWOFOLD_INLINE void stream_half(const Source& source, const Codes& codes, const 
   const std::uint16_t* scales = codes.scales + at.scales;
   const GroupRows rows = group_rows(x, args, at.group, 0);
 #if defined(TWOFOLD_QUADS)
-  if (x.planes == 1) return stream_group<Rows, 1>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
+  if (x.planes == 1) return stream_group<Rows, Quads<1>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
+  stream_group<Rows, Quads<2>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
+#else
+  if constexpr (Source::kAtOnce > 0) {
+    if (x.planes == 1 && source.is_small()) {
+      return stream_group<Rows, Bytes<Source::kAtOnce>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
+    }
+  }
+  stream_group<Rows, Pairs>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
 #endif
-  stream_group<Rows, 2>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
 }
 
 template <int Rows, class Residual>

@@ -1,9 +1,8 @@
-// The split product of many rows: a strip of tiles is decoded to 16 bits once a group, into the L1 cache, and every block of
-// rows runs over it. A broadcast of activations serves two registers of weights.
+// The split product of many rows: a strip of tiles is decoded once a group, into the L1 cache, and every block of rows runs
+// over it. A broadcast of activations serves two registers of weights.
 #pragma once
 
-#include "split_decode.hpp"
-#include "split_group.hpp"
+#include "split_operands.hpp"
 
 namespace twofold {
 namespace {
@@ -11,39 +10,44 @@ namespace {
 constexpr long kColumns = 2;  // registers side by side: two tiles, or the halves of one
 constexpr long kStripTiles = kColumns / kHalves;
 constexpr long kStripLanes = kColumns * kRegisterLanes;
-constexpr int kBlockRows = kWidth == 64 ? 8 : 5;  // their sums, two weights and a broadcast fit the registers
 constexpr long kRowsAtOnce = 128;                 // bounds the sums, base and residual, to the L2 cache
 
 struct Strip {
   long first_tile, tiles;  // kStripTiles, or fewer at the end
 };
 
-// [sub-block][vector][even, odd][column]
+// [sub-block][vector][stored][column], as an operand wants them
 struct Decoded {
   alignas(64) std::uint8_t bytes[16 * 8 * kColumns * kWidth];
 };
 
-template <int Vector, class Source>
+template <class Operand, int Vector, class Source>
 TWOFOLD_INLINE void decode_vector(const Source& source, const std::uint8_t* block, long half, std::uint8_t* out) {
-  const V bytes = source.template bytes<Vector>(block, half);
-  store_v(out + (2 * Vector) * kColumns * kWidth, even_v(bytes));
-  store_v(out + (2 * Vector + 1) * kColumns * kWidth, odd_v(bytes));
+  constexpr long kApart = kColumns * kWidth;
+  Operand::store(source.template bytes<Vector>(block, half), out + Vector * Operand::kStored * kApart, kApart);
 }
 
-template <class Source>
+template <class Operand, class Source>
 __attribute__((noinline)) void decode_tile(const Source& source, const std::uint8_t* packed, long n_blocks, long column,
                                            Decoded& decoded) {
   const Source local = source;
   for (long block = 0; block < n_blocks; ++block, packed += 32 * Source::kBits) {
 #pragma GCC unroll 2
     for (long h = 0; h < kHalves; ++h) {
-      std::uint8_t* out = decoded.bytes + (8 * block * kColumns + column + h) * kWidth;
-      decode_vector<0>(local, packed, h, out);
-      decode_vector<1>(local, packed, h, out);
-      decode_vector<2>(local, packed, h, out);
-      decode_vector<3>(local, packed, h, out);
+      std::uint8_t* out = decoded.bytes + (4 * Operand::kStored * block * kColumns + column + h) * kWidth;
+      decode_vector<Operand, 0>(local, packed, h, out);
+      decode_vector<Operand, 1>(local, packed, h, out);
+      decode_vector<Operand, 2>(local, packed, h, out);
+      decode_vector<Operand, 3>(local, packed, h, out);
     }
   }
+}
+
+// Rows whose sums fit the registers beside two weights and a broadcast. Bytes keep two sums a row, of which one is rarely
+// needed: it may be in memory.
+template <class Operand>
+constexpr int block_rows() {
+  return kWidth == 64 ? 8 : Operand::kAtOnce == 4 || Operand::kStored == 2 ? 5 : 4;
 }
 
 // Lines to fetch while the rows are computed: the codes that the next decoding reads.
@@ -60,8 +64,8 @@ TWOFOLD_INLINE void prefetch(const Ahead& ahead, long block) {
   }
 }
 
-// acc[row][kStripLanes] += fp32(n) * scale for `Rows` rows.
-template <int Rows>
+// acc[row][kStripLanes] += fp32(n) * unit * scale for `Rows` rows.
+template <class Operand, int Rows>
 __attribute__((noinline)) void strip_rows(const Decoded& decoded, long n_blocks, const GroupRows& x, int offset,
                                           const Register (&scale)[kColumns], const Ahead& ahead, float* acc) {
   V n[Rows][kColumns];
@@ -70,17 +74,21 @@ __attribute__((noinline)) void strip_rows(const Decoded& decoded, long n_blocks,
     for (long c = 0; c < kColumns; ++c) n[r][c] = ints_v(-offset * x.sums[r]);
   }
   const std::uint8_t* weights = decoded.bytes;
-  const std::int16_t* t = x.t;
-  const long stride = x.stride;
+  const std::uint8_t* activations = Operand::activations(x);
+  const long stride = 2 * x.stride;  // t, or two planes
   for (long block = 0; block < n_blocks; ++block) {
     prefetch(ahead, block);
-    for (int pair = 0; pair < 8; ++pair, weights += kColumns * kWidth, t += 2) {
-      const V first = load_v(weights), second = load_v(weights + kWidth);
+    for (int step = 0; step < 4 * Operand::kStored; step += Operand::kAtOnce) {
+      V part[Rows][kColumns];
+#pragma GCC unroll 4
+      for (int turn = 0; turn < Operand::kAtOnce; ++turn, weights += kColumns * kWidth, activations += 4) {
+        const V first = load_v(weights), second = load_v(weights + kWidth);
 #pragma GCC unroll 8
-      for (int r = 0; r < Rows; ++r) {
-        const V activations = broadcast_v(t + r * stride);
-        add_pairs_v(n[r][0], first, activations);
-        add_pairs_v(n[r][1], second, activations);
+        for (int r = 0; r < Rows; ++r) {
+          const V quad = broadcast_v(activations + r * stride);
+          Operand::add_stored(n[r][0], part[r][0], first, quad, turn);
+          Operand::add_stored(n[r][1], part[r][1], second, quad, turn);
+        }
       }
     }
   }
@@ -90,32 +98,33 @@ __attribute__((noinline)) void strip_rows(const Decoded& decoded, long n_blocks,
       float* target = acc + r * kStripLanes + c * kRegisterLanes;
       Register sum;
       __builtin_memcpy(&sum, target, sizeof sum);
-      sum = sum + floats_v(n[r][c]) * scale[c];
+      sum = sum + floats_v(n[r][c]) * x.unit[r] * scale[c];
       __builtin_memcpy(target, &sum, sizeof sum);
     }
   }
 }
 
+template <class Operand>
 TWOFOLD_INLINE void strip_block(int n_rows, const Decoded& decoded, long n_blocks, const GroupRows& x, int offset,
                                 const Register (&scale)[kColumns], const Ahead& ahead, float* acc) {
   switch (n_rows) {
-    case 1: return strip_rows<1>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 2: return strip_rows<2>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 3: return strip_rows<3>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 4: return strip_rows<4>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 5: return strip_rows<5>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 1: return strip_rows<Operand, 1>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 2: return strip_rows<Operand, 2>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 3: return strip_rows<Operand, 3>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 4: return strip_rows<Operand, 4>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 5: return strip_rows<Operand, 5>(decoded, n_blocks, x, offset, scale, ahead, acc);
 #if defined(__AVX512BW__)
-    case 6: return strip_rows<6>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 7: return strip_rows<7>(decoded, n_blocks, x, offset, scale, ahead, acc);
-    case 8: return strip_rows<8>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 6: return strip_rows<Operand, 6>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 7: return strip_rows<Operand, 7>(decoded, n_blocks, x, offset, scale, ahead, acc);
+    case 8: return strip_rows<Operand, 8>(decoded, n_blocks, x, offset, scale, ahead, acc);
 #endif
   }
 }
 
-// One half of the weights, one group, n_rows rows; `next` is the group that is decoded after this one.
-template <class Source>
-TWOFOLD_INLINE void strip_half(const Source& source, const Codes& codes, const Activations& activations,
-                               const ProductArgs& args, const Strip& strip, long group, long row, long n_rows, float* acc) {
+// One half of the weights, one group, n_rows rows; the group that is decoded after this one is prefetched.
+template <class Operand, class Source>
+TWOFOLD_INLINE void strip_group(const Source& source, const Codes& codes, const Activations& activations,
+                                const ProductArgs& args, const Strip& strip, long group, long row, long n_rows, float* acc) {
   Decoded decoded;
   Register scale[kColumns];
   Ahead ahead{};
@@ -125,7 +134,7 @@ TWOFOLD_INLINE void strip_half(const Source& source, const Codes& codes, const A
     const long tile = strip.first_tile + (i < strip.tiles ? i : 0);
     const TileGroup at = tile_group(args, tile, group);
     const std::uint8_t* packed = codes.codes + at.first_block * 32 * Source::kBits;
-    decode_tile(source, packed, at.n_blocks, i * kHalves, decoded);
+    decode_tile<Operand>(source, packed, at.n_blocks, i * kHalves, decoded);
     const F16v scales = load_half16(codes.scales + at.scales);
     for (long h = 0; h < kHalves; ++h) scale[i * kHalves + h] = scales.part[h];
     const long ahead_blocks = last ? (kStripTiles * args.blocks - first.first_block % args.blocks) : at.n_blocks;
@@ -133,12 +142,30 @@ TWOFOLD_INLINE void strip_half(const Source& source, const Codes& codes, const A
   }
   ahead.lines_a_block = (Source::kBits + 1) / 2;
   while (n_rows > 0) {
+    constexpr long kBlockRows = block_rows<Operand>();
     const long blocks = (n_rows + kBlockRows - 1) / kBlockRows, now = (n_rows + blocks - 1) / blocks;
     const GroupRows x = group_rows(activations, args, group, row);
-    strip_block(static_cast<int>(now), decoded, first.n_blocks, x, codes.offset, scale, ahead, acc);
+    strip_block<Operand>(static_cast<int>(now), decoded, first.n_blocks, x, codes.offset, scale, ahead, acc);
     row += now, n_rows -= now, acc += now * kStripLanes;
     ahead.lines_a_block = 0;  // once is enough
   }
+}
+
+template <class Source>
+TWOFOLD_INLINE void strip_half(const Source& source, const Codes& codes, const Activations& activations,
+                               const ProductArgs& args, const Strip& strip, long group, long row, long n_rows, float* acc) {
+#if defined(TWOFOLD_QUADS)
+  if (activations.planes == 1) {
+    return strip_group<Quads<1>>(source, codes, activations, args, strip, group, row, n_rows, acc);
+  }
+#else
+  if constexpr (Source::kAtOnce > 0) {
+    if (activations.planes == 1 && source.is_small()) {
+      return strip_group<Bytes<Source::kAtOnce>>(source, codes, activations, args, strip, group, row, n_rows, acc);
+    }
+  }
+#endif
+  strip_group<Pairs>(source, codes, activations, args, strip, group, row, n_rows, acc);
 }
 
 template <class Residual>

@@ -1,0 +1,134 @@
+// How a register of unsigned integers, four inputs a lane, meets a row's activations: the multiply-adds that a tier has.
+//
+//   Pairs     the even and the odd bytes widened to 16 bits, times t = 254 * q0 + q1: both planes at once, any integers.
+//             |u| <= 254 and |t| <= 32385, 256 inputs stay inside int32.
+//   Bytes<n>  one plane where there is no dot product of quads: products of two neighbours add up in 16 bits, n registers of
+//             them before they are widened, so that n * 2 * 127 * u stays inside int16.
+//   Quads<p>  a dot product of four bytes, a plane at a time; 254 * A + B is what t would have given.
+//
+// All give the same exact sums. The excess, offset * sum(t), is subtracted once a group.
+#pragma once
+
+#include "split_decode.hpp"
+#include "split_group.hpp"
+
+namespace twofold {
+namespace {
+
+TWOFOLD_INLINE V held_broadcast_v(const void* p) {
+  V v = broadcast_v(p);
+  TWOFOLD_HOLD(v);
+  return v;
+}
+
+struct Pairs {
+  static constexpr int kStored = 2, kAtOnce = 1;  // registers that a decoded vector takes, and of them added before widening
+
+  // Four inputs of a row, for every register of weights that meets them.
+  struct Quad {
+    V even, odd;
+    TWOFOLD_MEMBER Quad(const GroupRows& x, long row, long input)
+        : even(held_broadcast_v(x.t + row * x.stride + input)), odd(held_broadcast_v(x.t + row * x.stride + input + 2)) {}
+  };
+  // Of one row and register.
+  template <int Rows>
+  struct Sums {
+    V n = {};
+    template <int Vector>
+    TWOFOLD_MEMBER void add(V bytes, const Quad& x) {
+      add_pairs_v(n, even_v(bytes), x.even);
+      add_pairs_v(n, odd_v(bytes), x.odd);
+    }
+    TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
+  };
+
+  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long apart) {
+    store_v(out, even_v(bytes));
+    store_v(out + apart, odd_v(bytes));
+  }
+  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
+    return reinterpret_cast<const std::uint8_t*>(x.t);
+  }
+  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int) {
+    add_pairs_v(n, stored, activations);
+    part = n;
+  }
+};
+
+#if defined(TWOFOLD_QUADS)
+template <int Planes>
+struct Quads {
+  static constexpr int kStored = 1, kAtOnce = 1;
+
+  struct Quad {
+    V plane[Planes];
+    TWOFOLD_MEMBER Quad(const GroupRows& x, long row, long input) {
+      for (int p = 0; p < Planes; ++p) plane[p] = broadcast_v(x.q + (2 * row + p) * x.stride + input);
+    }
+  };
+  // Several chains, so that additions do not wait for each other.
+  template <int Rows>
+  struct Sums {
+    static constexpr int kChains = kWidth == 64 ? (Rows == 1 ? 4 : 2) : (Rows == 1 ? 2 : 1);
+    V n[Planes][kChains] = {};
+    template <int Vector>
+    TWOFOLD_MEMBER void add(V bytes, const Quad& x) {
+      for (int p = 0; p < Planes; ++p) add_quads_v(n[p][Vector % kChains], bytes, x.plane[p]);
+    }
+    TWOFOLD_MEMBER V plane(int p) const {
+      V sum = n[p][0];
+      for (int chain = 1; chain < kChains; ++chain) sum = add_v(sum, n[p][chain]);
+      return sum;
+    }
+    TWOFOLD_MEMBER V total(std::int32_t excess) const {
+      if (Planes == 1) return subtract_v(plane(0), ints_v(excess));
+      const V a = plane(0);  // 254 * a = 256 * a - 2 * a
+      return add_v(subtract_v(left_int_v<8>(a), left_int_v<1>(a)), subtract_v(plane(Planes - 1), ints_v(excess)));
+    }
+  };
+
+  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
+  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
+    return reinterpret_cast<const std::uint8_t*>(x.q);
+  }
+  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int) {
+    add_quads_v(n, stored, activations);
+    part = n;
+  }
+};
+#else
+template <int AtOnce>
+struct Bytes {
+  static constexpr int kStored = 1, kAtOnce = AtOnce;
+
+  struct Quad {
+    V bytes;
+    TWOFOLD_MEMBER Quad(const GroupRows& x, long row, long input)
+        : bytes(held_broadcast_v(x.q + 2 * row * x.stride + input)) {}
+  };
+  template <int Rows>
+  struct Sums {
+    V n = {}, part = {};
+    template <int Vector>
+    TWOFOLD_MEMBER void add(V bytes, const Quad& x) {
+      add_stored(n, part, bytes, x.bytes, Vector % AtOnce);
+    }
+    TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
+  };
+
+  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
+  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
+    return reinterpret_cast<const std::uint8_t*>(x.q);
+  }
+  // The `turn`-th of the registers that are added before they are widened.
+  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int turn) {
+    const V products = multiply_bytes_v(stored, activations);
+    part = turn == 0 ? products : add_words_v(part, products);
+    TWOFOLD_HOLD(part);
+    if (turn == AtOnce - 1) add_pairs_v(n, part, words_v(1));
+  }
+};
+#endif
+
+}  // namespace
+}  // namespace twofold
