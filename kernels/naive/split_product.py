@@ -25,7 +25,8 @@ def split_product(x_base: Planes, x_residual: Planes | None, weights: SplitWeigh
         if x_residual is not None:
             residual = _residual_weights(weights, part)
             y_r = _plane_product(x_residual, residual, weights.residual_scales[part], weights)
-            y = y + round_exchange(y_r, weights.exchange_dtype)
+            with np.errstate(all="ignore"):
+                y = y + round_exchange(y_r, weights.exchange_dtype)
         padded[:, start * TILE_ROWS : start * TILE_ROWS + y.shape[1]] = y
     return _without_padding(padded, weights.member_rows)
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bands.hpp"
 #include "dispatch.hpp"
 #include "float_environment.hpp"
 #include "thread_pool.hpp"
@@ -84,9 +85,7 @@ void multiply(const Kernels& k, const SplitLinear& w, long rows, bool use_residu
   args.use_residual = use_residual, args.exchange = w.exchange;
   args.y = writes_directly(w) ? out : scratch.padded.data();
   args.stride = w.tiles * kTileRows;
-  // runs of neighbouring tiles, several a thread, so that a thread that is disturbed does not hold up the others
-  const long chunks = std::min(w.tiles, static_cast<long>(threads()) * 8);
-  parallel(chunks, [&](long chunk) { k.product(args, w.tiles * chunk / chunks, w.tiles * (chunk + 1) / chunks); });
+  parallel_bands(w.tiles, [&](long begin, long end) { k.product(args, begin, end); });
 }
 
 void finish_member(const Kernels& k, const SplitLinear& w, const Member& member, const LinearScratch& scratch, long row,

@@ -65,6 +65,10 @@ struct BaseSource {
   }
 };
 
+struct NibblePair {
+  V low, high;
+};
+
 template <int Bits>
 struct ResidualSource {
   static constexpr int kBits = Bits, kAtOnce = bytes_at_once((1 << Bits) - 1);
@@ -85,6 +89,15 @@ struct ResidualSource {
     V u = has_pairs ? and_or_v(low, bytes_v(15), pairs.look_up<Vector>(load_v(p + 128))) : and_v(low, bytes_v(15));
     if (Bits == 5 || Bits == 7) u = add_bits_v(u, block + 32 * Bits - 32 + 8 * Vector, half, 1 << (Bits - 1));
     return u;
+  }
+  // Eight bits: the lower and the upper four.
+  template <int Vector>
+  TWOFOLD_MEMBER NibblePair nibbles(const std::uint8_t* block, long half) const {
+    static_assert(Bits == 8, "only eight bits are two nibbles");
+    const std::uint8_t* p = block + kWidth * half + 64 * (Vector / 2);
+    const V low = load_v(p), high = load_v(p + 128);
+    return {and_v(Vector % 2 == 0 ? low : right_v<4>(low), bytes_v(15)),
+            and_v(Vector % 2 == 0 ? high : right_v<4>(high), bytes_v(15))};
   }
 };
 

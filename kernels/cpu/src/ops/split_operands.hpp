@@ -4,6 +4,7 @@
 //             |u| <= 254 and |t| <= 32385, 256 inputs stay inside int32.
 //   Bytes<n>  one plane where there is no dot product of quads: products of two neighbours add up in 16 bits, n registers of
 //             them before they are widened, so that n * 2 * 127 * u stays inside int16.
+//   Nibbles   eight bits as two times four, whose products each add up in 16 bits, under the factors 1 and 16.
 //   Quads<p>  a dot product of four bytes, a plane at a time; 254 * A + B is what t would have given.
 //
 // All give the same exact sums. The excess, offset * sum(t), is subtracted once a group.
@@ -42,6 +43,10 @@ struct Pairs {
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
 
+  template <int Vector, class Source>
+  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
+    return source.template bytes<Vector>(block, half);
+  }
   TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long apart) {
     store_v(out, even_v(bytes));
     store_v(out + apart, odd_v(bytes));
@@ -87,6 +92,10 @@ struct Quads {
     }
   };
 
+  template <int Vector, class Source>
+  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
+    return source.template bytes<Vector>(block, half);
+  }
   TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
   TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
     return reinterpret_cast<const std::uint8_t*>(x.q);
@@ -116,6 +125,10 @@ struct Bytes {
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
 
+  template <int Vector, class Source>
+  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
+    return source.template bytes<Vector>(block, half);
+  }
   TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
   TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
     return reinterpret_cast<const std::uint8_t*>(x.q);
@@ -126,6 +139,32 @@ struct Bytes {
     part = turn == 0 ? products : add_words_v(part, products);
     TWOFOLD_HOLD(part);
     if (turn == AtOnce - 1) add_pairs_v(n, part, words_v(1));
+  }
+};
+
+struct Nibbles {
+  typedef Bytes<4>::Quad Quad;
+
+  template <int Rows>
+  struct Sums {
+    V n = {}, low = {}, high = {};
+    template <int Vector>
+    TWOFOLD_MEMBER void add(const NibblePair& u, const Quad& x) {
+      const V low_products = multiply_bytes_v(u.low, x.bytes), high_products = multiply_bytes_v(u.high, x.bytes);
+      low = Vector == 0 ? low_products : add_words_v(low, low_products);
+      high = Vector == 0 ? high_products : add_words_v(high, high_products);
+      TWOFOLD_HOLD(low);
+      TWOFOLD_HOLD(high);
+      if (Vector < 3) return;
+      add_pairs_v(n, low, words_v(1));
+      add_pairs_v(n, high, words_v(16));
+    }
+    TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
+  };
+
+  template <int Vector, class Source>
+  TWOFOLD_MEMBER static NibblePair decode(const Source& source, const std::uint8_t* block, long half) {
+    return source.template nibbles<Vector>(block, half);
   }
 };
 #endif

@@ -23,10 +23,10 @@ TWOFOLD_INLINE void prefetch_block(const std::uint8_t* block) {
 template <class Operand, int Vector, int Rows, class Sums, class Source>
 TWOFOLD_INLINE void stream_vector(const Source& source, const std::uint8_t* packed, long half, const GroupRows& x, long input,
                                   Sums (&sums)[Rows][kHalves]) {
-  const V bytes = source.template bytes<Vector>(packed, half);
+  const auto integers = Operand::template decode<Vector>(source, packed, half);
 #pragma GCC unroll 4
   for (int r = 0; r < Rows; ++r) {
-    sums[r][half].template add<Vector>(bytes, typename Operand::Quad(x, r, input + 4 * Vector));
+    sums[r][half].template add<Vector>(integers, typename Operand::Quad(x, r, input + 4 * Vector));
   }
 }
 
@@ -68,7 +68,11 @@ TWOFOLD_INLINE void stream_half(const Source& source, const Codes& codes, const 
   if (x.planes == 1) return stream_group<Rows, Quads<1>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
   stream_group<Rows, Quads<2>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
 #else
-  if constexpr (Source::kAtOnce > 0) {
+  if constexpr (Source::kBits == 8) {
+    if (x.planes == 1) {
+      return stream_group<Rows, Nibbles>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
+    }
+  } else {
     if (x.planes == 1 && source.is_small()) {
       return stream_group<Rows, Bytes<Source::kAtOnce>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
     }

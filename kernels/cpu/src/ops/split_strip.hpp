@@ -24,7 +24,7 @@ struct Decoded {
 template <class Operand, int Vector, class Source>
 TWOFOLD_INLINE void decode_vector(const Source& source, const std::uint8_t* block, long half, std::uint8_t* out) {
   constexpr long kApart = kColumns * kWidth;
-  Operand::store(source.template bytes<Vector>(block, half), out + Vector * Operand::kStored * kApart, kApart);
+  Operand::store(Operand::template decode<Vector>(source, block, half), out + Vector * Operand::kStored * kApart, kApart);
 }
 
 template <class Operand, class Source>

@@ -19,6 +19,7 @@ constexpr int kRegisters = 16 / kRegisterLanes;
 typedef float F4 __attribute__((vector_size(16)));
 typedef float F8 __attribute__((vector_size(32)));
 typedef float Register __attribute__((vector_size(4 * kRegisterLanes)));
+typedef std::int32_t RegisterInts __attribute__((vector_size(4 * kRegisterLanes)));
 
 #define TWOFOLD_INLINE static inline __attribute__((always_inline))
 #define TWOFOLD_MEMBER __attribute__((always_inline)) inline
