@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 HIGHEST_LEVEL = 16
-"""The outer level is an integer up to this one. Small levels keep products of int8 activations inside 16 bits for several
-inputs, which is what AVX2 adds cheaply. Fractions up to sixteenths are near enough: the inner level is off by less than
-2 % of the outer one.
+"""The outer level is an integer up to this one. Small levels keep products of int8 activations inside 16 bits for
+several inputs, which is what AVX2 adds cheaply. Fractions up to sixteenths are near enough: the inner level is off by
+less than 2 % of the outer one.
 """
 
 _ITERATIONS = 60
