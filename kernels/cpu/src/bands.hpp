@@ -9,7 +9,7 @@
 namespace twofold {
 
 constexpr int kMostBands = 64;
-constexpr long kPiecesABand = 8;
+constexpr long kPiecesABand = 8;  // 4 and 32 took as long
 
 // body(begin, end) over 0..n-1 in pieces. A band of neighbouring pieces for each thread, in ascending order: what a piece
 // prefetched behind its end is the next piece of the same thread. A thread that is done takes pieces of other bands.

@@ -85,7 +85,8 @@ void multiply(const Kernels& k, const SplitLinear& w, long rows, bool use_residu
   args.use_residual = use_residual, args.exchange = w.exchange;
   args.y = writes_directly(w) ? out : scratch.padded.data();
   args.stride = w.tiles * kTileRows;
-  parallel_bands(w.tiles, [&](long begin, long end) { k.product(args, begin, end); });
+  // by twos, which is what a strip takes at most
+  parallel_bands((w.tiles + 1) / 2, [&](long begin, long end) { k.product(args, 2 * begin, std::min(2 * end, w.tiles)); });
 }
 
 void finish_member(const Kernels& k, const SplitLinear& w, const Member& member, const LinearScratch& scratch, long row,
