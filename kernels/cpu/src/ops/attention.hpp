@@ -26,7 +26,7 @@ void attention_query(const float* q, long dim, KvType type, float* out, float* s
   if (scale == 0.0f) scale = 1.0f;
   std::int16_t* t = reinterpret_cast<std::int16_t*>(out);
   for (long i = 0; i < padded; ++i) {
-    t[i] = static_cast<std::int16_t>(finite != 0 ? combined_planes(scratch[i], scale, true) : 0);
+    t[i] = static_cast<std::int16_t>(finite != 0 ? combined_planes(scratch[i], scale) : 0);
   }
   if (finite == 0) scale = __builtin_nanf("");
   out[padded / 2] = scale / 254.0f;

@@ -40,9 +40,8 @@ TWOFOLD_INLINE float scale_of(const float* x, long n, bool& finite) {
   return scale == 0.0f ? 1.0f : scale;
 }
 
-TWOFOLD_INLINE std::int32_t combined_planes(float x, float scale, bool two) {
+TWOFOLD_INLINE std::int32_t combined_planes(float x, float scale) {
   const float t = x / scale, first = round_even(clip127(t));
-  if (!two) return static_cast<std::int32_t>(first);
   const float second = round_even(clip127((t - first) * 254.0f));
   return 254 * static_cast<std::int32_t>(first) + static_cast<std::int32_t>(second);
 }
