@@ -8,7 +8,7 @@
 
 namespace twofold {
 
-constexpr int kMostBands = 64;
+constexpr long kMostBands = 256;  // on the stack; further threads have none
 constexpr long kPiecesABand = 8;  // 4 and 32 took as long
 
 // body(begin, end) over 0..n-1 in pieces. A band of neighbouring pieces for each thread, in ascending order: what a piece
@@ -16,13 +16,14 @@ constexpr long kPiecesABand = 8;  // 4 and 32 took as long
 template <class Body>
 void parallel_bands(long n, const Body& body) {
   struct alignas(64) Band {
-    std::atomic<long> next{0};
+    std::atomic<long> next;
   } bands[kMostBands];
-  const long n_bands = std::min<long>({n, threads(), kMostBands});
+  const long n_bands = std::min({n, static_cast<long>(threads()), kMostBands});
   if (n_bands <= 1) {
     if (n > 0) body(0L, n);
     return;
   }
+  for (long i = 0; i < n_bands; ++i) bands[i].next.store(0, std::memory_order_relaxed);
   parallel(n_bands, [&](long own) {
     for (long i = 0; i < n_bands; ++i) {
       const long band = (own + i) % n_bands, begin = n * band / n_bands, size = n * (band + 1) / n_bands - begin;

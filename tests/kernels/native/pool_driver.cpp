@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "bands.hpp"
 #include "cpu_share.hpp"
 #include "thread_pool.hpp"
 
@@ -44,6 +45,23 @@ void test_sizes() {
     twofold::set_threads(threads);
     for (const long chunks : {1L, 2L, 3L, 64L, 1000L}) operations(20, chunks);
     operations(20, 5, 300);  // longer than workers spin
+  }
+}
+
+// Every item once, pieces in neighbouring runs, whatever the number of threads.
+void test_bands() {
+  for (const int threads : {1, 2, 3, 7, 300}) {
+    twofold::set_threads(threads);
+    for (const long n : {0L, 1L, 2L, 7L, 63L, 1000L}) {
+      std::vector<int> runs(static_cast<std::size_t>(n), 0);
+      for (int call = 1; call <= 10; ++call) {
+        twofold::parallel_bands(n, [&](long begin, long end) {
+          require(0 <= begin && begin < end && end <= n, "a piece outside the work");
+          for (long i = begin; i < end; ++i) runs[static_cast<std::size_t>(i)] += 1;
+        });
+        for (const int found : runs) require(found == call, "an item ran twice or never");
+      }
+    }
   }
 }
 
@@ -125,6 +143,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   test_sizes();
+  test_bands();
   test_callers();
   test_masks();
   std::puts("ok");
