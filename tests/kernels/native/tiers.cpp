@@ -1,5 +1,7 @@
 // The tables of inner loops against the generic one, bit for bit, called directly: no dispatch, so that a tier which the
-// machine lacks can be compiled over emulated instructions (emulated.hpp) and tested all the same.
+// machine lacks can be compiled over emulated instructions (emulated.hpp) and tested all the same. Rotations, the generic
+// ones too, against their definition.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -72,9 +74,9 @@ Rows quantised(const Kernels& k, const Case& c, const std::vector<float>& x, int
 }
 
 template <class T>
-void same(const std::vector<T>& expected, const std::vector<T>& found, const char* what, const std::string& tier) {
+void same(const std::vector<T>& expected, const std::vector<T>& found, const std::string& what, const std::string& tier) {
   if (std::memcmp(expected.data(), found.data(), expected.size() * sizeof(T)) == 0) return;
-  std::fprintf(stderr, "%s: %s differs from the generic tier\n", tier.c_str(), what);
+  std::fprintf(stderr, "%s: %s has other bits\n", tier.c_str(), what.c_str());
   std::exit(1);
 }
 
@@ -130,25 +132,60 @@ void compare_largest(const Kernels& generic, const Kernels& tier, const std::str
   same(product(generic, c, data, x, x), product(tier, c, data, x, x), "product of the largest integers", name);
 }
 
-void compare_rotations(const Kernels& generic, const Kernels& tier, const std::string& name) {
-  for (long dim : {1L, 2L, 8L, 12L, 48L, 64L, 80L, 576L, 1024L, 1536L, 2816L}) {
-    const long m = dim / (dim & -dim);
-    const std::vector<float> x = random_floats(dim), mix = random_floats(m * m);
-    std::vector<std::int8_t> signs(static_cast<std::size_t>(dim));
-    for (auto& sign : signs) sign = random_bits() & 1 ? 1 : -1;
-    std::vector<float> scratch(static_cast<std::size_t>(dim)), right(scratch), found(scratch);
-    const float* mixer = m > 1 ? mix.data() : nullptr;
-    generic.rotate(x.data(), signs.data(), mixer, dim, right.data(), scratch.data());
-    tier.rotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
-    same(right, found, "rotate", name);
-    generic.unrotate(x.data(), signs.data(), mixer, dim, right.data(), scratch.data());
-    tier.unrotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
-    same(right, found, "unrotate", name);
+// As docs/numerics.md has it, one stride after the other.
+void butterflies(std::vector<float>& t, std::size_t width) {
+  for (std::size_t stride = 1; stride < width; stride *= 2) {
+    for (std::size_t i = 0; i < t.size(); ++i) {
+      if ((i & stride) != 0) continue;
+      const float a = t[i], b = t[i + stride];
+      t[i] = a + b, t[i + stride] = a - b;
+    }
   }
+  for (float& value : t) value *= static_cast<float>(1.0 / std::sqrt(static_cast<double>(width)));
+}
+
+std::vector<float> mixed(const std::vector<float>& t, const std::vector<float>& mix, std::size_t m, bool transposed) {
+  const std::size_t width = t.size() / m;
+  std::vector<float> out(t.size());
+  for (std::size_t d = 0; d < m; ++d) {
+    for (std::size_t i = 0; i < t.size(); ++i) {
+      out[d * width + i % width] += (transposed ? mix[i / width * m + d] : mix[d * m + i / width]) * t[i];
+    }
+  }
+  return out;
+}
+
+void compare_rotation(const Kernels& kernels, long dim, const std::string& name) {
+  const std::size_t size = static_cast<std::size_t>(dim), width = static_cast<std::size_t>(dim & -dim), m = size / width;
+  const std::vector<float> x = random_floats(dim), mix = random_floats(static_cast<long>(m * m));
+  std::vector<std::int8_t> signs(size);
+  for (auto& sign : signs) sign = random_bits() & 1 ? 1 : -1;
+  std::vector<float> scratch(size), found(size), right(x);
+  const float* mixer = m > 1 ? mix.data() : nullptr;
+
+  for (std::size_t i = 0; i < size; ++i) right[i] *= static_cast<float>(signs[i]);
+  butterflies(right, width);
+  if (m > 1) right = mixed(right, mix, m, false);
+  kernels.rotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
+  same(right, found, "rotate " + std::to_string(dim), name);
+
+  right = m > 1 ? mixed(x, mix, m, true) : x;
+  butterflies(right, width);
+  for (std::size_t i = 0; i < size; ++i) right[i] *= static_cast<float>(signs[i]);
+  kernels.unrotate(x.data(), signs.data(), mixer, dim, found.data(), scratch.data());
+  same(right, found, "unrotate " + std::to_string(dim), name);
+}
+
+// Every width to 16384 alone and with mixes of 3, 5, 7 and more.
+void compare_rotations(const Kernels& kernels, const std::string& name) {
+  for (long width = 1; width <= 16384; width *= 2) {
+    for (long m : {1L, 3L, 5L, 7L}) compare_rotation(kernels, m * width, name);
+  }
+  for (long dim : {576L, 2816L, 5376L}) compare_rotation(kernels, dim, name);
 }
 
 void compare_all(const Kernels& generic, const Kernels& tier, const std::string& name) {
-  compare_rotations(generic, tier, name);
+  compare_rotations(tier, name);
   for (int bits = 4; bits <= 8; ++bits) {
     for (long rows = 1; rows <= 33; ++rows) {
       const int planes = static_cast<int>(below(4));
@@ -170,6 +207,7 @@ void compare_all(const Kernels& generic, const Kernels& tier, const std::string&
 }  // namespace
 
 int main() {
+  compare_rotations(kKernelsGeneric, "generic");
 #if defined(TEST_AVX2)
   compare_all(kKernelsGeneric, kKernelsAvx2, "avx2");
 #endif
