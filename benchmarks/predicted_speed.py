@@ -184,7 +184,7 @@ def predict(case: Case, spec: Any, source: KernelSource, threads: int, context_l
         SystemExit: there are none for these threads.
     """
     knobs = Knobs.of(case.plan(threads, context_length)).with_(cpu_isa=str(native().active_tier()))
-    found = timed_passes(spec, knobs, source.kernels(knobs.cpu_isa, threads))
+    found = timed_passes(spec, knobs, source.kernels_of(knobs))
     if found is None:
         raise SystemExit(
             f"no kernels were timed with {threads} threads of this build: twofold bench smollm2 --kernels --threads "
@@ -292,7 +292,7 @@ def run(options: argparse.Namespace, tell: Callable[[str], None]) -> dict[str, A
             tokens = options.tokens if case.nodes else min(options.tokens, PLAIN_TOKENS)
             measure(case, engine, texts.tokens(prompt, case.context), tokens, clock)
     rows = [compare(case, one, ranks) for case, one in zip(found, passes, strict=True)]
-    kernels = source.kernels(str(native().active_tier()), threads)
+    kernels = source.kernels(str(native().active_tier()), threads, "int16")
     assert kernels is not None
     return {
         "schema_version": SCHEMA_VERSION,

@@ -148,7 +148,6 @@ def bench_model(launched: Launched, options: BenchOptions, output: str) -> None:
 
     with stages() as tell:
         report = run_bench(
-            launched.checkpoint_path,
             launched.plan,
             launched.tokenizer,
             launched.template,
@@ -220,4 +219,5 @@ def _title(launched: Launched) -> str:
     from twofold.profiles.text import cache_words
 
     plan = launched.plan
-    return f"{plan.model}: {plan.residual_bits}-bit residual, KV {cache_words(plan.k_type, plan.v_type)}"
+    cache = cache_words(plan.k_type, plan.v_type)
+    return f"{plan.model}: {plan.residual_bits}-bit residual, KV {cache}, {plan.activations} activations"

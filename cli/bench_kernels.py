@@ -73,7 +73,7 @@ def bench_kernels(
         )
         return
     plan = launched.plan
-    show_kernels(times, bandwidth, f"{plan.model}: {plan.residual_bits}-bit residual")
+    show_kernels(times, bandwidth, f"{plan.model}: {plan.residual_bits}-bit residual, {plan.activations} activations")
     outputs, inputs = linears.shape
     size = f"{len(linears.weights)} Linears of {outputs} x {inputs}, {linears.nbytes / MIB:.0f} MiB"
     show_verifier(products, f"{size}, {linears.weights[0].residual_bits}-bit residual")
@@ -219,7 +219,7 @@ def _trees(launched: Launched, parts: Measured) -> list[TreeCost]:
     from twofold.planner.timed.trees import tree_costs
 
     source, plan = KernelSource(parts.timings, is_own=True), launched.plan
-    kernels = source.kernels(parts.timings[0].isa, plan.threads)
+    kernels = source.kernels(parts.timings[0].isa, plan.threads, plan.activations)
     passes = timed_passes(launched.spec, Knobs.of(plan), kernels)
     if passes is None or kernels is None:
         return []

@@ -42,6 +42,7 @@ def check_parity(
                 "schema_version": SCHEMA_VERSION,
                 "ok": True,
                 "model": launched.plan.model,
+                "activations": launched.plan.activations,
                 "prompts": prompts,
                 "tokens_per_answer": tokens,
                 "variants": [_row(one) for one in found],
@@ -54,7 +55,7 @@ def check_parity(
         for knobs, n_tokens, per_check in [(_knobs(one), one.tokens, one.tokens_per_check)]
     ]
     columns = ["drafts", "threads", "kernels", "prompt chunk", "tokens", "tokens per check", "text and logits"]
-    out().table(f"{launched.plan.model}: speed knobs", columns, rows)
+    out().table(f"{launched.plan.model}, {launched.plan.activations} activations: speed knobs", columns, rows)
     out().line(
         f"{len(found)} settings, {prompts} prompts of {tokens} tokens each, greedy and sampled with a seed: "
         "the same tokens, from the same logits to the bit"
@@ -120,6 +121,7 @@ def _record(launched: Launched, plan: Plan, texts: Sequence[Sequence[int]], n_to
         "build": commit(),
         "kernels": tiers(launched.engine),
         "cache": [plan.k_type, plan.v_type],
+        "activations": plan.activations,
         "context": plan.context_tokens,
         "prompts": hashlib.sha256(repr(texts).encode()).hexdigest(),
         "tokens": n_tokens,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from twofold.engine.evaluate.cache import CacheReport
     from twofold.engine.evaluate.report import EvalReport, EvalText
     from twofold.engine.weights import WeightSource
+    from twofold.profiles.activations import Activations
 
 MAX_DEPTHS = 16
 SCHEMA_VERSION = 1
@@ -39,7 +40,8 @@ def eval(
 ) -> None:
     """Measure KL and top-1 mismatch against the source weights, and the draft's recall, on text never calibrated on.
 
-    With --kv, --kv-k or --kv-v: what that cache costs, by the engine with it against the engine with f16.
+    With --kv, --kv-k or --kv-v: what that cache costs, by the engine with it against the engine with f16. With
+    --activations int8: the verifier that rounds so.
     """
     from twofold.cli.launch import launch
 
@@ -49,14 +51,15 @@ def eval(
     texts, text_id = _texts(launched, text, text_tokens)
     if options.kv_types() != ("f16", "f16"):
         cost = _measure_cache(launched, texts, text_id)
-        _keep(launched.checkpoint_path, {_CACHES: {f"{cost.k_type}/{cost.v_type}": cost.to_json()}})
+        found = {_CACHES: {f"{cost.k_type}/{cost.v_type}": cost.to_json()}}
+        _keep(launched.checkpoint_path, found, launched.plan.activations)
         _show_cache(launched, cost, output)
         return
     from twofold.engine.weights import open_weights
 
     with open_weights(_source_path(launched, model, source)) as weights:
         report = _measure(launched, weights, texts, text_id, depths)
-    _keep(launched.checkpoint_path, report.to_json())
+    _keep(launched.checkpoint_path, report.to_json(), report.activations)
     _show(report, output)
 
 
@@ -65,7 +68,7 @@ _CACHES = "kv_caches"
 
 
 def _launch_options(opening: CheckpointOptions, model: str, quantize_seed: int) -> LaunchOptions:
-    from twofold.cli.launch_options import LaunchOptions
+    from twofold.cli.launch_options import LaunchOptions, parse_activations
 
     unless = None if opening.kv else "f16"  # a side that is not asked for, whatever the settings say
     return LaunchOptions(
@@ -74,6 +77,7 @@ def _launch_options(opening: CheckpointOptions, model: str, quantize_seed: int) 
         kv=opening.kv,
         kv_k=opening.kv_k or unless,
         kv_v=opening.kv_v or unless,
+        activations=parse_activations(opening.activations),
         threads=opening.threads,
         assume_yes=opening.yes,
         seed=quantize_seed,
@@ -169,29 +173,44 @@ def _measure_cache(launched: Launched, texts: list[EvalText], text_id: str) -> C
         )
 
 
-def _keep(path: Path, found: dict[str, Any]) -> None:
+def _keep(path: Path, found: dict[str, Any], activations: Activations) -> None:
     """Leave the figures in the checkpoint: they are what the planner and `models ls` read.
 
-    What caches cost is kept beside the rest, whichever was measured last.
+    What caches cost is kept beside the rest, whichever was measured last; so is all that was found under other
+    activations than the checkpoint's own.
     """
     from twofold.cli.output import err
+    from twofold.engine.checkpoint import CheckpointConfig
     from twofold.engine.checkpoint.writer import update_measured
+    from twofold.planner.quality import OTHER_ACTIVATIONS
     from twofold.profiles.readers.local import read_json_object
 
-    before = read_json_object(path / "config.json")["quantization_config"].get("measured") or {}
-    caches = before.get(_CACHES, {}) | found.get(_CACHES, {})
-    whole = before | found if _CACHES in found else found
+    made = CheckpointConfig.from_json(read_json_object(path / "config.json")["quantization_config"])
+    before = dict(made.measured)
+    others = before.pop(OTHER_ACTIVATIONS, {})
+    if activations == made.activations:
+        before = _joined(before, found)
+    else:
+        others = others | {activations: _joined(others.get(activations, {}), found)}
     try:
-        update_measured(path, whole | ({_CACHES: caches} if caches else {}))
+        update_measured(path, before | ({OTHER_ACTIVATIONS: others} if others else {}))
     except OSError as error:
         err().warning(f"the figures are not kept in the checkpoint: {error}")
+
+
+def _joined(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    caches = before.get(_CACHES, {}) | found.get(_CACHES, {})
+    whole = before | found if _CACHES in found else found
+    return whole | ({_CACHES: caches} if caches else {})
 
 
 def _show_cache(launched: Launched, cost: CacheReport, output: str) -> None:
     from twofold.cli.output import out, print_json
 
     if output == "json":
-        print_json({"schema_version": SCHEMA_VERSION, "model": launched.plan.model, "cache": cost.to_json()})
+        plan = launched.plan
+        about = {"schema_version": SCHEMA_VERSION, "model": plan.model, "activations": plan.activations}
+        print_json(about | {"cache": cost.to_json()})
         return
     low, high = cost.kl_interval
     out().table(
@@ -233,7 +252,8 @@ def _show(report: EvalReport, output: str) -> None:
             ]
         )
     out().table(
-        f"{report.model}: {report.residual_bits}-bit residual, {report.tokens} held-out tokens ({report.text})",
+        f"{report.model}: {report.residual_bits}-bit residual, {report.activations} activations of the verifier, "
+        f"{report.tokens} held-out tokens ({report.text})",
         ["version", "KL (nats)", "95 % of texts", "top-1 mismatch", "KL minus int8_g32"],
         rows,
     )

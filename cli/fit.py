@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from twofold.cli.format_option import FormatOption
+from twofold.cli.model_options import ActivationsOption
 
 if TYPE_CHECKING:
     from twofold.cli.fit_report import Asked
@@ -32,6 +33,7 @@ def fit(
     ctx: Annotated[str | None, typer.Option(help="Context in tokens (32K = 32768).")] = None,
     kv: Annotated[str | None, typer.Option(help="KV cache: f16, q8_0 or q4_0.")] = None,
     kv_v: Annotated[str | None, typer.Option("--kv-v", help="The cache of V, where it is not K's.")] = None,
+    activations: ActivationsOption = None,
     min_quality: Annotated[str | None, typer.Option(help="Quality floor: q8, q6, q4, or a KL divergence.")] = None,
     margin: Annotated[str | None, typer.Option(help="MiB to leave free on each device (default 512).")] = None,
     vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
@@ -88,7 +90,7 @@ def fit(
         machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
         code = _llama(model, file, run, machine, margin, explain, output)
         raise typer.Exit(0 if force else code)
-    request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits, kv_v)
+    request, context_given = build_request(ctx, kv, min_quality, margin, residual_bits, kv_v, activations)
     machine = build_machine(card, profile, ram, ram_gb_s, cpu, vram, margin, is_forced=force)
     if model is None:
         _rank(machine, request, output)

@@ -91,9 +91,10 @@ def build_request(
     margin: str | None,
     residual_bits: str | None,
     kv_v: str | None = None,
+    activations: str | None = None,
 ) -> tuple[Request, bool]:
     """The request, settings filled in, and whether the context came from the command line."""
-    from twofold.cli.launch_options import parse_context
+    from twofold.cli.launch_options import parse_activations, parse_context
     from twofold.planner.request import QualityFloor, Request
     from twofold.profiles.settings import get_settings
 
@@ -106,11 +107,13 @@ def build_request(
         context_tokens=context if context is not None else settings.ctx,
         kv_type=kv_kind(kv if kv is not None else settings.kv, "--kv"),
         v_type=kv_kind(kv_v, "--kv-v"),
+        activations=parse_activations(activations) or settings.activations,
         quality=QualityFloor.parse(str(floor)),
         residual_bits=bits,
         margin_mib=float(settings.margin_mib if asked is None else asked),
     )
     request.bits()
+    request.rounding()
     request.kv_choices()
     return request, context is not None
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import typer
 
+    from twofold.engine.checkpoint.config import CheckpointConfig
     from twofold.planner.acceptance import RankStatistics
     from twofold.planner.command import FitCommand
     from twofold.planner.machine import MachineBudget
@@ -81,6 +82,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         TwofoldError: the model cannot be read, or the options contradict each other.
     """
     from twofold.cli.fit_options import gguf_flag
+    from twofold.planner.quality import checkpoint_kl, measured_under
     from twofold.planner.verdict import fit
     from twofold.profiles.readers.local import check_shards
     from twofold.profiles.sources import read_spec
@@ -94,8 +96,10 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         check_shards(ref.path)
     kl = None
     if ref.kind == "checkpoint" and ref.path is not None:
-        bits, kl, statistics = _checkpoint_facts(ref.path)
-        request = replace(request, fixed_bits=bits, statistics=statistics)
+        made, statistics = _checkpoint_facts(ref.path)
+        activations = request.activations or made.activations
+        kl = checkpoint_kl(measured_under(made.measured, made.activations, activations))
+        request = replace(request, fixed_bits=made.residual_bits, activations=activations, statistics=statistics)
     asked = replace(asked, machine=_with_sessions(asked.machine, ref))
     report = fit(
         spec,
@@ -164,16 +168,15 @@ def _tensors(ref: ModelRef) -> dict[str, int] | None:
     return known if len(known) == len(sizes) else None
 
 
-def _checkpoint_facts(path: Path) -> tuple[int, Figure | None, RankStatistics | None]:
-    """The residual width that a twofold checkpoint was made with, its verifier's KL where it was measured, and what is
-    known of its draft: measured when it was evaluated, corrected by what was counted here.
+def _checkpoint_facts(path: Path) -> tuple[CheckpointConfig, RankStatistics | None]:
+    """How a twofold checkpoint was made, with what was measured of it; and what is known of its draft: measured when it
+    was evaluated, corrected by what was counted here.
 
     Raises:
         CorruptFile, UnsupportedModel: a configuration that the engine would refuse.
     """
     from twofold.engine.checkpoint.config import CheckpointConfig
     from twofold.planner.acceptance import DEFAULT_STATISTICS, learned_ranks, measured_ranks
-    from twofold.planner.quality import checkpoint_kl
     from twofold.profiles.rank_store import rank_key, read_ranks
     from twofold.profiles.readers.local import read_json_object
     from twofold.profiles.settings import get_settings
@@ -183,7 +186,7 @@ def _checkpoint_facts(path: Path) -> tuple[int, Figure | None, RankStatistics | 
     prior = measured_ranks(config.measured)
     counts = read_ranks(rank_key(config.to_json())) if get_settings().ranks else ()
     ranks = learned_ranks(prior or DEFAULT_STATISTICS, counts) if prior is not None or counts else None
-    return config.residual_bits, checkpoint_kl(config.measured), ranks
+    return config, ranks
 
 
 def _with_sessions(machine: MachineBudget, ref: ModelRef) -> MachineBudget:

@@ -125,6 +125,7 @@ def _plan(sink: Sink, report: FitReport) -> None:
         f"context {plan.context_tokens}",
         f"{plan.residual_bits}-bit residual",
         f"KV {cache_words(plan.k_type, plan.v_type)}",
+        f"{plan.activations} activations",
         f"quality class {quality_class(plan)}",
     ]
     if plan.device == "cuda":

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.acceptance import RankStatistics
     from twofold.planner.plan import Plan
+    from twofold.profiles.activations import Activations
     from twofold.profiles.model_spec import ModelSpec
     from twofold.profiles.sources import ModelRef
 
@@ -73,8 +74,10 @@ def read_plan(path: Path) -> Plan:
         ) from None
 
 
-def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> Plan:
-    """The plan for this machine's CPU engine under the user's settings.
+def make_plan(
+    spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions, checkpoint_activations: Activations | None = None
+) -> Plan:
+    """The plan for this machine's CPU engine under the user's settings, of a checkpoint of these bits and activations.
 
     Raises:
         InvalidOption: a context beyond the model's.
@@ -94,6 +97,7 @@ def make_plan(spec: ModelSpec, checkpoint_bits: int, options: LaunchOptions) -> 
         context_tokens=resolve_context(context, spec.context_length, spec.name),
         kv_type=k_type,
         v_type=v_type,
+        activations=options.activations or settings.activations or checkpoint_activations,
         quality=QualityFloor.parse("q4"),
         fixed_bits=checkpoint_bits,
         device="cpu",
@@ -215,7 +219,8 @@ def launch(options: LaunchOptions) -> Launched | None:
     checkpoint = Checkpoint.open(path)
     check_width(options, checkpoint.config.residual_bits)
     spec = spec_of(checkpoint)
-    default = plan or make_plan(spec, checkpoint.config.residual_bits, options)
+    made = checkpoint.config
+    default = plan or make_plan(spec, made.residual_bits, options, made.activations)
     if plan is not None:
         refuse_other_model(plan, (spec.name, checkpoint.spec.name, resolve(options.model).name), options.model)
         check_plan(plan, spec, checkpoint.config)
@@ -243,7 +248,7 @@ def rank_key(checkpoint: Checkpoint) -> str:
     """What a checkpoint's rank statistics are kept under: everything about how it was made, nothing of where it is."""
     from twofold.profiles.rank_store import rank_key as key_of
 
-    return key_of(checkpoint.config.to_json())
+    return key_of(checkpoint.stored.to_json())
 
 
 def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
@@ -289,7 +294,8 @@ def pass_times(checkpoint: Checkpoint, plan: Plan) -> dict[str, dict[int, float]
     context = min(plan.context_tokens, 256)
     probe = {"draft_nodes": max(VERIFY_ROWS) - 1, "draft_depth": 0, "context_tokens": context}
     probe["prefill_chunk"] = min(plan.prefill_chunk, context)
-    words = (rank_key(checkpoint), plan.threads, plan.cpu_isa, os.environ.get("TWOFOLD_CPU_ISA", ""), commit())
+    forced = os.environ.get("TWOFOLD_CPU_ISA", "")
+    words = (rank_key(checkpoint), plan.activations, plan.threads, plan.cpu_isa, forced, commit())
     key = hashlib.sha256(repr(words).encode()).hexdigest()[:32]
     known = read_pass_times(key)
     if known is not None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from twofold.profiles.activations import CHOICES as ACTIVATIONS
 from twofold.profiles.errors import InvalidOption
 from twofold.profiles.preferences import DEFAULT_MODEL, KV_TYPES, BadValue, tokens
 
 if TYPE_CHECKING:
     from twofold.planner.plan import KvType
+    from twofold.profiles.activations import Activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,8 @@ class LaunchOptions:
     Attributes:
         ctx: tokens of context.
         kv: cache type for K and V alike (`f16`, `q8_0`, `q4_0`); kv_k, kv_v: apart.
-        plan_path: a saved plan that is run as it is; excludes ctx, residual_bits, the cache types and threads.
+        activations: `int16` or `int8`; None: as settings say, or the checkpoint has them.
+        plan_path: a saved plan that is run as it is; excludes ctx, residual_bits, cache types, activations and threads.
         assume_yes: do not ask before long work.
         dry_run: print what would be done, then stop.
         seed: of the quantiser (the seed of sampling belongs to the session).
@@ -34,6 +37,7 @@ class LaunchOptions:
     kv: str | None = None
     kv_k: str | None = None
     kv_v: str | None = None
+    activations: Activations | None = None
     threads: int | None = None
     plan_path: Path | None = None
     assume_yes: bool = False
@@ -58,7 +62,8 @@ class LaunchOptions:
                 hint="--threads 1, or leave it out: one a physical core",
             )
         self._check_cache()
-        fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, **self._cache, "--threads": self.threads}
+        fixed = {"--ctx": self.ctx, "--residual-bits": self.residual_bits, **self._cache}
+        fixed |= {"--activations": self.activations, "--threads": self.threads}
         given = [name for name, value in fixed.items() if value is not None]
         if self.plan_path is not None and given:
             raise InvalidOption(
@@ -90,6 +95,20 @@ class LaunchOptions:
         sides = [side or self.kv or otherwise or "f16" for side in (self.kv_k, self.kv_v)]
         k, v = (next(kind for kind in planned if kind == side) for side in sides)
         return k, v
+
+
+def parse_activations(text: str | None) -> Activations | None:
+    """`--activations` by name.
+
+    Raises:
+        InvalidOption: for what is none.
+    """
+    found = next((one for one in ACTIVATIONS if one == text), None)
+    if found is None and text is not None:
+        needed = " or ".join(ACTIVATIONS)
+        hint = f"--activations {ACTIVATIONS[0]}"
+        raise InvalidOption("--activations is not known", found=repr(text), needed=needed, hint=hint)
+    return found
 
 
 def parse_context(text: str | None) -> int | None:

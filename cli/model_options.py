@@ -18,6 +18,12 @@ ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU thread
 KvOption = Annotated[str | None, typer.Option("--kv", metavar="TYPE", help="KV cache: f16, q8_0 or q4_0.")]
 KvKOption = Annotated[str | None, typer.Option("--kv-k", metavar="TYPE", help="The cache of keys alone.")]
 KvVOption = Annotated[str | None, typer.Option("--kv-v", metavar="TYPE", help="The cache of values alone.")]
+ActivationsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--activations", metavar="TYPE", help="Activations of products: int16, or int8: faster, a little less exact."
+    ),
+]
 CalibrationOption = Annotated[
     str | None,
     typer.Option("--calibration", metavar="TEXT", help="If the model is quantised first: shipped, self, or a file."),
@@ -33,12 +39,13 @@ CtxOption = Annotated[str | None, typer.Option("--ctx", metavar="TOKENS", help="
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """What decides the checkpoint that is opened, and its cache."""
+    """What decides the checkpoint that is opened, its cache and its rounding."""
 
     residual_bits: ResidualBitsOption = None
     kv: KvOption = None
     kv_k: KvKOption = None
     kv_v: KvVOption = None
+    activations: ActivationsOption = None
     threads: ThreadsOption = None
     calibration: CalibrationOption = None
     yes: YesOption = False
@@ -59,7 +66,7 @@ class ModelOptions(CheckpointOptions):
         Raises:
             InvalidOption: a value out of range, or options that exclude each other.
         """
-        from twofold.cli.launch_options import LaunchOptions, parse_context
+        from twofold.cli.launch_options import LaunchOptions, parse_activations, parse_context
 
         return LaunchOptions(
             model=model,
@@ -68,6 +75,7 @@ class ModelOptions(CheckpointOptions):
             kv=self.kv,
             kv_k=self.kv_k,
             kv_v=self.kv_v,
+            activations=parse_activations(self.activations),
             threads=self.threads,
             plan_path=self.plan,
             assume_yes=self.yes,

@@ -173,6 +173,7 @@ def make_record(launched: Launched, command: Command, ending: Ending, measured: 
         context_tokens=plan.context_tokens,
         k_type=plan.k_type,
         v_type=plan.v_type,
+        activations=plan.activations,
         draft_nodes=plan.draft_nodes,
         draft_depth=plan.draft_depth,
         prefill_chunk=plan.prefill_chunk,

@@ -166,6 +166,7 @@ def show(
 
 
 def _show(profile: HardwareProfile) -> None:
+    from twofold.profiles.activations import activation_words
     from twofold.profiles.text import one_line
 
     part = "" if profile.complete else ", incomplete"
@@ -174,9 +175,9 @@ def _show(profile: HardwareProfile) -> None:
     rows = [tuple(one_line(cell, 160) for cell in row) for row in table_rows(profile)]
     out().table(title, ("fact", "value", "source", "by"), rows)
     for kernel in profile.kernels:
-        figure = kernel.latency_us
+        figure, where = kernel.latency_us, kernel.isa + activation_words(kernel.activations, ", ")
         out().prose(
-            one_line(f"kernel {kernel.op} {kernel.shape} {kernel.bits} bit, {kernel.rows} rows, {kernel.isa}: ")
+            one_line(f"kernel {kernel.op} {kernel.shape} {kernel.bits} bit, {kernel.rows} rows, {where}: ")
             + f" {'unknown' if figure.value is None else figure.value} µs ({figure.source})"
         )
     for run in profile.observed:
@@ -184,11 +185,13 @@ def _show(profile: HardwareProfile) -> None:
 
 
 def _show_run(run: ObservedRun) -> None:
+    from twofold.profiles.activations import activation_words
     from twofold.profiles.text import cache_words, one_line
 
     speed, peak = run.decode_tok_s, run.memory_peak_mib
     cache = cache_words(run.kv_type, run.v_type)
     what = f"{run.model} {run.residual_bits} bit, context {run.context_tokens}, KV {cache}"
+    what += activation_words(run.activations, ", ")
     rate = f"{speed.value} tok/s ({speed.source})" if speed.is_known else f"unknown tok/s ({one_line(speed.by, 120)})"
     memory = f", peak {peak.value} MiB ({peak.source})" if peak.is_known else ""
     out().prose(one_line(f"run {what}: ", 200) + f" {rate}{memory}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from twofold.planner.plan import KvType, Plan
     from twofold.planner.request import QualityFloor
     from twofold.planner.search.space import Point, Space
+    from twofold.profiles.activations import Activations
 
 Tell = Callable[[str, float], None]
 _STAGES: dict[Stage, tuple[float, float]] = {
@@ -169,6 +170,7 @@ class TuneJob:
                 rank_key(self.checkpoint),
                 plan.context_tokens,
                 asked_cache(self.options),
+                plan.activations,
                 machine_identity(),
                 date.today().isoformat(),
                 plan.model_dump(mode="json"),
@@ -205,7 +207,8 @@ class TuneJob:
         one kind with one build share a study.
         """
         machine, plan = machine_identity(), self.target.default
-        words = (rank_key(self.checkpoint), sorted(machine.items()), plan.context_tokens, plan.v_type, space.signature)
+        fixed = (plan.context_tokens, plan.v_type, plan.activations)
+        words = (rank_key(self.checkpoint), sorted(machine.items()), *fixed, space.signature)
         digest = hashlib.sha256(repr(words).encode()).hexdigest()[:16]
         name = f"twofold tune {plan.model[:80]} on {machine['cpu'][:60]}, {machine['cores']} cores"
         return f"{name}, {machine['isa'][:20]}, {plan.context_tokens} tokens, {digest}"
@@ -299,8 +302,9 @@ def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:
     bits = checkpoint.config.residual_bits
     check_width(options, bits)
     spec = spec_of(checkpoint)
-    _check_floor(floor, bits, options)
-    default = with_draft(checkpoint, make_plan(spec, bits, options))
+    default = make_plan(spec, bits, options, checkpoint.config.activations)
+    _check_floor(floor, bits, default.activations, options)
+    default = with_draft(checkpoint, default)
     host, statistics = local_machine().host, known_statistics(checkpoint)
     bench: TurnBench
 
@@ -327,7 +331,7 @@ def _floor(text: str | None) -> QualityFloor | None:
     return QualityFloor.parse(str(wanted)) if wanted is not None else None
 
 
-def _check_floor(floor: QualityFloor | None, bits: int, options: LaunchOptions) -> None:
+def _check_floor(floor: QualityFloor | None, bits: int, activations: Activations, options: LaunchOptions) -> None:
     if floor is None:
         return
     if bits < floor.min_residual_bits:
@@ -337,6 +341,7 @@ def _check_floor(floor: QualityFloor | None, bits: int, options: LaunchOptions) 
             needed=f"at least {floor.min_residual_bits}",
             hint=f"twofold quantize MODEL -o DIR --residual-bits {floor.min_residual_bits}, or a lower --min-quality",
         )
+    floor.refuse_activations(activations)
     asked = asked_cache(options)
     below = [kind for kind in asked.split("/") if asked != "any" and kind not in floor.kv_types]
     if below:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 DEFAULT_BUDGET = 300
 """Seconds that `twofold tune` takes without a wish."""
-_KNOBS = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "v_type", "residual_bits")
+_KNOBS = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "v_type", "activations", "residual_bits")
 
 
 def show(report: TuneReport, path: Path | None, output: str) -> None:

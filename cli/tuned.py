@@ -57,7 +57,7 @@ def tuned_plan(
     from twofold.profiles.plan_store import read_tuned, tuned_path
     from twofold.profiles.settings import get_settings
 
-    asked = (model_key, default.context_tokens, asked_cache(options))
+    asked = (model_key, default.context_tokens, asked_cache(options), default.activations)
     kept = read_tuned(*asked)
     if kept is None:
         if tuned_path(*asked).exists():
@@ -75,9 +75,10 @@ def tuned_plan(
     except TwofoldError as error:
         err().warning(f"the plan tuned on {kept.day} is not used ({error.what}): {again}")
         return None
-    fixed = ("context_tokens", "residual_bits", "cpu_isa", "device")
+    fixed = ("context_tokens", "residual_bits", "activations", "cpu_isa", "device")
     if any(getattr(plan, name) != getattr(default, name) for name in fixed):
-        err().warning(f"the plan tuned on {kept.day} is not used (it is for another context or width): {again}")
+        why = "it is for another context, width or rounding"
+        err().warning(f"the plan tuned on {kept.day} is not used ({why}): {again}")
         return None
     if threads is not None and plan.threads != threads:
         return None

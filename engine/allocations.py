@@ -103,7 +103,7 @@ def dry_run(spec: ModelSpec, config: CheckpointConfig, plan: Plan) -> Bytes:
         for name, layout in expected_tensors(spec, config).items()
     }
     parts = make_parts(spec, plan, SIZES_ONLY)
-    scratch = product_scratch_bytes(spec, config, parts.body.max_rows, parts.head.max_rows)
+    scratch = product_scratch_bytes(spec, config.under(plan.activations), parts.body.max_rows, parts.head.max_rows)
     return weight_bytes(tensors, spec.head.name) | _part_bytes(parts) | {"product_scratch": scratch}
 
 

@@ -63,6 +63,7 @@ class Engine:
         self, checkpoint: Checkpoint, plan: Plan, backend: Backend, statistics: RankStatistics | None = None
     ) -> None:
         check_plan(plan, checkpoint.spec, checkpoint.config)
+        checkpoint = checkpoint.under(plan.activations)
         self.spec, self.config, self.plan, self.backend = checkpoint.spec, checkpoint.config, plan, backend
         known = statistics or measured_ranks(self.config.measured) or DEFAULT_STATISTICS
         self.tree = tree_shape(known, plan.draft_nodes, plan.draft_depth, self.spec.vocab_size)
@@ -108,7 +109,7 @@ class Engine:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The open weights, which another engine may share."""
+        """The open weights under the plan's activations; another engine may share the files."""
         return self._checkpoint
 
     @property

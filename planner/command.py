@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from twofold.planner.plan import Plan
 from twofold.planner.request import DEFAULT_CONTEXT
+from twofold.profiles.activations import USUAL
 
 DEFAULT_BITS = 6
 """The residual width that `chat` quantises with where nothing is said."""
@@ -49,6 +50,8 @@ def chat_command(model: str, plan: Plan, context_length: int) -> str:
         words += ["--kv", plan.k_type]
     elif plan.k_type != plan.v_type:
         words += ["--kv-k", plan.k_type, "--kv-v", plan.v_type]
+    if plan.activations != USUAL:
+        words += ["--activations", plan.activations]
     if plan.residual_bits != DEFAULT_BITS:
         words += ["--residual-bits", str(plan.residual_bits)]
     return shlex.join(words)

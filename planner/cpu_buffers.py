@@ -45,7 +45,7 @@ def cpu_buffers(spec: ModelSpec, knobs: Knobs) -> list[Term]:
         _activations(spec, rows),
         _rope_tables(spec, knobs, rows),
         exact("pass_state", "ram", 20 * rows, f"{rows} rows × (token 8 B + position 8 B + parent 4 B)"),
-        _product_scratch(spec, rows, head_rows),
+        _product_scratch(spec, knobs, rows, head_rows),
         _thread_scratch(spec, knobs),
     ]
 
@@ -81,8 +81,10 @@ def _rope_tables(spec: ModelSpec, knobs: Knobs, rows: int) -> Term:
     return exact("rope_tables", "ram", row * (positions + rows), by)
 
 
-def _product_scratch(spec: ModelSpec, rows: int, head_rows: int) -> Term:
-    """The rows of the widest product, rotated and quantised, and its padded results."""
+def _product_scratch(spec: ModelSpec, knobs: Knobs, rows: int, head_rows: int) -> Term:
+    """The rows of the widest product, rotated and quantised (for base and residual apart where they read other planes),
+    and its padded results.
+    """
     values = sums = padded = 0
     for group in spec.groups:
         is_head = group is spec.head
@@ -92,7 +94,7 @@ def _product_scratch(spec: ModelSpec, rows: int, head_rows: int) -> Term:
         direct = is_head and group.out_features % 16 == 0 and not any(member.bias for member in group.members)
         if not direct:
             padded = max(padded, n * 16 * sum(tiles(member.out_features) * member.copies for member in group.members))
-    n_bytes = 4 * values + 8 * sums + 4 * padded
+    n_bytes = len(set(knobs.planes)) * (4 * values + 8 * sums) + 4 * padded
     by = "int16 and int8 values, sums and units of the widest rows; fp32 results padded to tiles of 16"
     return exact("product_scratch", "ram", n_bytes, by)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from twofold.planner.plan import KvType, Plan
+from twofold.profiles.activations import PLANES, USUAL, Activations
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,7 @@ class Knobs:
     """Everything that `evaluate` needs besides model and machine.
 
     `resident` names the fused Linears whose residual is in VRAM (empty on the CPU). Quality knobs are
-    `residual_bits`, `k_type`, `v_type`; the others change speed and memory only.
+    `residual_bits`, `k_type`, `v_type`, `activations`; the others change speed and memory only.
     """
 
     device: Literal["cpu", "cuda"]
@@ -27,11 +28,17 @@ class Knobs:
     prefill_chunk: int
     threads: int
     cpu_isa: str
+    activations: Activations = USUAL
 
     @property
     def rows(self) -> int:
         """Rows of a verify pass."""
         return self.draft_nodes + 1
+
+    @property
+    def planes(self) -> tuple[int, int]:
+        """int8 products per weight of the base, and of the residual."""
+        return PLANES[self.activations]
 
     @property
     def largest_pass(self) -> int:
@@ -60,6 +67,7 @@ class Knobs:
             prefill_chunk=plan.prefill_chunk,
             threads=plan.threads,
             cpu_isa=plan.cpu_isa,
+            activations=plan.activations,
         )
 
     def to_plan(self, model: str, ram_mib: float, vram_mib: float) -> Plan:
@@ -70,6 +78,7 @@ class Knobs:
             residual_bits=self.residual_bits,
             k_type=self.k_type,
             v_type=self.v_type,
+            activations=self.activations,
             resident_linears=self.resident,
             draft_nodes=self.draft_nodes,
             draft_depth=self.draft_depth,

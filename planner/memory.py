@@ -110,9 +110,10 @@ def _buffer_terms(spec: ModelSpec, knobs: Knobs, device: Device) -> list[Term]:
     rows = knobs.rows
     logits = exact("logits", device, rows * spec.vocab_size * 4, f"{rows} rows × {spec.vocab_size} × 4 B")
     widest_in, widest_out = _widest(spec)
-    per_row = 4 * (3 * spec.hidden_size + 2 * widest_out + 2 * widest_in) + 2 * widest_in
+    n_planes = sum(set(knobs.planes))  # base and residual share those of one kind
+    per_row = 4 * (3 * spec.hidden_size + 2 * widest_out + 2 * widest_in) + n_planes * widest_in
     mib = knobs.largest_pass * per_row / MIB
-    by = f"{knobs.largest_pass} rows × {per_row} B: stream, widest product in fp32 (base and residual), two int8 planes"
+    by = f"{knobs.largest_pass} rows × {per_row} B: stream, widest product in fp32 (base and residual), int8 planes"
     return [logits, estimate("activations", device, (0.5 * mib, mib, 2.0 * mib), by)]
 
 
@@ -158,7 +159,7 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
         _rope_tables(spec, knobs, "vram"),
     ]
     if len(on_card) < len(sizes):
-        widest = max(width for name, width in _exchange_widths(spec).items() if name not in on_card)
+        widest = max(width for name, width in _exchange_widths(spec, knobs.planes[1]).items() if name not in on_card)
         by = f"two buffers × {knobs.rows} rows: int8 planes to the host, fp32 sums back"
         terms.append(exact("exchange", "vram", 2 * knobs.rows * widest, by))
         streaming = (2 * STREAM_BUFFER_MIB,) * 3
@@ -176,14 +177,16 @@ def vram_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
 
 
 @per_spec
-def _exchange_widths(spec: ModelSpec) -> dict[str, int]:
+def _exchange_widths(spec: ModelSpec, planes: int) -> dict[str, int]:
     """Bytes that a row of each fused Linear sends between card and host: int8 planes down, fp32 sums up."""
-    return {group.name: group.used_copies * (group.in_features * 2 + group.out_features * 4) for group in spec.groups}
+    return {
+        group.name: group.used_copies * (group.in_features * planes + group.out_features * 4) for group in spec.groups
+    }
 
 
 def host_memory(spec: ModelSpec, knobs: Knobs) -> DeviceMemory:
     """What RAM holds beside a card."""
-    sizes, widths = residual_sizes(spec, knobs.residual_bits), _exchange_widths(spec)
+    sizes, widths = residual_sizes(spec, knobs.residual_bits), _exchange_widths(spec, knobs.planes[1])
     in_ram = sizes.keys() - set(knobs.resident)
     widest = max((widths[name] for name in in_ram), default=0)
     residual = sum(sizes[name] for name in in_ram)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from twofold.planner.knobs import Knobs
 from twofold.planner.terms import Term
+from twofold.profiles.activations import USUAL
 from twofold.profiles.figures import Figure, measured, reported
 from twofold.profiles.hardware import ObservedRun
 from twofold.profiles.model_spec import ModelSpec
@@ -147,7 +148,8 @@ def _far(one: SessionRecord, knobs: Knobs) -> float:
     """How far a session's plan was from this one."""
     ratio = max(one.context_tokens, knobs.context_tokens) / min(one.context_tokens, knobs.context_tokens)
     tree = abs(one.draft_nodes - knobs.draft_nodes) / 16
-    return ratio - 1 + tree + 4 * (one.threads != knobs.threads) + (one.kv != (knobs.k_type, knobs.v_type))
+    quality = (one.kv != (knobs.k_type, knobs.v_type)) + (one.activations != knobs.activations)
+    return ratio - 1 + tree + 4 * (one.threads != knobs.threads) + quality
 
 
 def observed(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Observed | None:
@@ -162,6 +164,7 @@ def observed(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Observed | N
     names = own.names_of(spec)
     for profile, run in own.shared:
         is_same = plain_name(run.model) in names and run.residual_bits == knobs.residual_bits
+        is_same = is_same and (run.activations or USUAL) == knobs.activations
         is_cache = (run.kv_type, run.v_type or run.kv_type) == (knobs.k_type, knobs.v_type)
         if is_same and is_cache and run.decode_tok_s.is_number:
             return _from_profile(profile, run)
@@ -170,6 +173,7 @@ def observed(spec: ModelSpec, knobs: Knobs, own: OwnRuns | None) -> Observed | N
 
 def _is_alike(one: SessionRecord, spec: ModelSpec, knobs: Knobs, own: OwnRuns) -> bool:
     is_same = own.is_of(one, spec) and one.residual_bits == knobs.residual_bits
+    is_same = is_same and one.activations == knobs.activations
     return is_same and one.kv == (knobs.k_type, knobs.v_type) and one.threads == knobs.threads
 
 

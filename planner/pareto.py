@@ -137,7 +137,7 @@ class _Front:
         return ParetoPoint(
             evaluation=evaluate(spec, knobs, self.card, host, self.request.margin_mib, self.statistics),
             quality=quality,
-            kl=known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type),
+            kl=known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type, knobs.activations),
             tok_s=decode_behind(spec, model, knobs.context_tokens),
             is_below_floor=RANK[quality] < RANK[floor],
         )

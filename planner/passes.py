@@ -12,7 +12,7 @@ from twofold.planner import codecs
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
 from twofold.planner.per_spec import per_spec
-from twofold.planner.rates import PLANES, Rates
+from twofold.planner.rates import Rates
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 
@@ -54,12 +54,14 @@ class LinearWork:
         """Weights that one row is multiplied with."""
         return self.weights * self.used_copies / self.copies
 
-    def host_seconds(self, rows: int, rate: Rates) -> float | None:
-        """The CPU's part: the residual from RAM once or its arithmetic, whichever is longer, and the transfer."""
+    def host_seconds(self, rows: int, planes: int, rate: Rates) -> float | None:
+        """The CPU's part: the residual from RAM once or its arithmetic, whichever is longer, and the transfer of so
+        many int8 planes and of fp32 sums.
+        """
         if rate.ram_bytes_s is None or rate.link_bytes_s is None:
             return None
-        compute = self.used_weights * (PLANES // 2) * rows / rate.cpu_macs_s
-        link = rows * self.used_copies * (2 * self.in_features + 4 * self.out_features) / rate.link_bytes_s
+        compute = self.used_weights * planes * rows / rate.cpu_macs_s
+        link = rows * self.used_copies * (planes * self.in_features + 4 * self.out_features) / rate.link_bytes_s
         return max(self.residual * self.share(rows) / rate.ram_bytes_s, compute) + link
 
 
@@ -122,7 +124,7 @@ class Work:
     def draft_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
         """One draft level: the base alone (on the CPU the head is whole), and the cache."""
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.base_read(1) + self.head_residual + kv_bytes, PLANES // 2, 1, rate)
+            return self._cpu_pass(self.base_read(1) + self.head_residual + kv_bytes, self.knobs.planes[0], 1, rate)
         if rate.gpu_bytes_s is None:
             return None
         return (self.base_read(1) + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s
@@ -131,7 +133,8 @@ class Work:
         """One verify pass over all rows of the tree."""
         rows = self.knobs.rows
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.base_read(rows) + self.residual_read(rows) + kv_bytes, PLANES, rows, rate)
+            n_bytes = self.base_read(rows) + self.residual_read(rows) + kv_bytes
+            return self._cpu_pass(n_bytes, sum(self.knobs.planes), rows, rate)
         if rate.gpu_bytes_s is None:
             return None
         total = kv_bytes / rate.gpu_bytes_s + self.n_layers * rate.layer_s
@@ -140,7 +143,7 @@ class Work:
             if not one.in_ram:
                 total += n * (one.base + one.residual) * share / rate.gpu_bytes_s
                 continue
-            host = one.host_seconds(rows, rate)
+            host = one.host_seconds(rows, self.knobs.planes[1], rate)
             if host is None:
                 return None
             total += n * (max(one.base * share / rate.gpu_bytes_s, host) + rate.handoff_s)
@@ -151,7 +154,7 @@ class Work:
         total = 0.0
         for one, n in self.linears:
             if one.in_ram:
-                host = one.host_seconds(self.knobs.rows, rate)
+                host = one.host_seconds(self.knobs.rows, self.knobs.planes[1], rate)
                 if host is None:
                     return None
                 total += n * host
@@ -171,7 +174,7 @@ class Work:
         if self.knobs.device == "cpu":
             if rate.cpu_bytes_s is None:
                 return None
-            compute = tokens * self.used_weights * PLANES / rate.cpu_macs_s
+            compute = tokens * self.used_weights * sum(self.knobs.planes) / rate.cpu_macs_s
             read = self.base_read(rows) + self.residual_read(rows)
             return max(passes * read / rate.cpu_bytes_s, compute) + overhead
         if rate.prefill_flops is None or rate.link_bytes_s is None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.errors import InvalidProfile
 
 SCHEMA_VERSION: Final = 1
@@ -31,8 +32,9 @@ class Verified(BaseModel):
 class Plan(BaseModel):
     """A run, decided.
 
-    Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`. Speed knobs (they never change it): the
-    rest. `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine it is empty.
+    Quality knobs (they change the text): `residual_bits`, `k_type`, `v_type`, `activations`. Speed knobs (they never
+    change it): the rest. `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine
+    it is empty. A file without `activations` is of before there was a choice, and means the usual ones.
     `tuned`: found by measuring (`twofold tune`). `verified`: its context was really filled (`twofold tune --verify`).
     """
 
@@ -45,6 +47,7 @@ class Plan(BaseModel):
     residual_bits: int = Field(ge=4, le=8)
     k_type: KvType
     v_type: KvType
+    activations: Activations = USUAL
     resident_linears: tuple[str, ...]
     draft_nodes: int = Field(ge=0, le=1024)
     draft_depth: int = Field(ge=0, le=64)

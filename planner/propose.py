@@ -52,6 +52,7 @@ def cpu_knobs(spec: ModelSpec, machine: MachineBudget, request: Request, kv_type
         prefill_chunk=min(CPU_PREFILL_CHUNK, context),
         threads=request.threads or (host.threads if host else 1),
         cpu_isa=(host.isa_tier if host else None) or "generic",
+        activations=request.rounding(),
     )
 
 

@@ -1,6 +1,7 @@
 """Quality of a plan or a file: its class, and the KL divergence where somebody measured it.
 
-A class orders what nobody measured on the model at hand: q8 is what int8 in groups of 32 gives. A KL is only ever
+A class orders what nobody measured on the model at hand: q8 is what int8 in groups of 32 gives; int8 activations leave
+it as it is, since Q8_0 is run with them. A KL is only ever
 somebody's measurement of the same model; there is no formula from bits to KL.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from twofold.planner.plan import KvType
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.figures import Figure, reported, unknown
 
 QualityClass = Literal["q8", "q6", "q4"]
@@ -31,6 +33,10 @@ _KNOWN: dict[str, dict[int | str, tuple[float, str]]] = {
     "HuggingFaceTB/SmolLM2-135M-Instruct": {6: (0.00101, _SMOL), "Q8_0": (0.00109, _SMOL + _INT8)},
     "smollm2": {6: (0.00101, _SMOL), "Q8_0": (0.00109, _SMOL + _INT8)},
 }  # fmt: skip
+# The same of twofold's own widths where activations are int8; a figure above is of int16 ones (or of fp32 in torch).
+_KNOWN_INT8: dict[str, dict[int, tuple[float, str]]] = {}
+OTHER_ACTIVATIONS = "other_activations"
+"""Where a checkpoint keeps what `twofold eval` measured under other activations than its own, by their names."""
 
 
 def plan_class(bits: int, k_type: KvType, v_type: KvType) -> QualityClass:
@@ -44,18 +50,29 @@ def quant_class(quant: str, kv_type: KvType) -> QualityClass | None:
     return "q4" if found is not None and kv_type == "q4_0" else found
 
 
-def known_kl(model: str, what: int | str, k_type: KvType, v_type: KvType) -> Figure:
+def known_kl(model: str, what: int | str, k_type: KvType, v_type: KvType, activations: Activations = USUAL) -> Figure:
     """The KL of a residual width or GGUF type of `model` where it was measured; the cache's rounding is never in it."""
-    found = _KNOWN.get(model, {}).get(what)
+    if activations == USUAL:
+        found, how = _KNOWN.get(model, {}).get(what), "twofold eval"
+    else:
+        found = _KNOWN_INT8.get(model, {}).get(what) if activations == "int8" and isinstance(what, int) else None
+        how = f"twofold eval --activations {activations}"
     if found is None:
-        return unknown("nats", "not measured for this model: twofold eval does, once it is quantised")
+        return unknown("nats", f"not measured for this model: {how} does, once it is quantised")
     kl, by = found
     cache = "" if k_type == v_type == "f16" else f"; without the rounding of a K {k_type}, V {v_type} cache"
     return reported(kl, "nats", by + cache)
 
 
+def measured_under(measured: Mapping[str, Any], own: Activations, asked: Activations) -> Mapping[str, Any]:
+    """What `twofold eval` left in a checkpoint for the activations asked; `own` are those that it was made with."""
+    others = measured.get(OTHER_ACTIVATIONS)
+    found = measured if asked == own else others.get(asked) if isinstance(others, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
 def checkpoint_kl(measured: Mapping[str, Any]) -> Figure | None:
-    """The verifier's KL that `twofold eval` left in a checkpoint; None where it was never run."""
+    """The verifier's KL in such a report; None where there is none."""
     try:
         figure = measured["rows"]["verifier"]["kl"]
         kl, tokens = float(figure["value"]), int(measured["tokens"])

@@ -43,8 +43,6 @@ MACS_PER_CORE: dict[str, Triple] = {
 }
 UNKNOWN_MACS: Triple = (MACS_PER_CORE["generic"][0], MACS_PER_CORE["avx2"][1], MACS_PER_CORE["avx512vbmi"][2])
 UNKNOWN_CORES: Triple = (4.0, 8.0, 16.0)
-PLANES = 4
-"""int8 products per weight of a verify pass: two planes for the base, two for the residual."""
 
 
 @dataclass(frozen=True, slots=True)

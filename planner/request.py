@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from twofold.planner.acceptance import RankStatistics
 from twofold.planner.plan import KvType
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.errors import InvalidOption
 
 DEFAULT_CONTEXT = 8192
@@ -16,7 +17,7 @@ KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 
 @dataclass(frozen=True, slots=True)
 class QualityFloor:
-    """The least quality that the user accepts: the fewest residual bits and the KV types that are allowed.
+    """The least quality that the user accepts: the fewest residual bits, the KV types and activations that are allowed.
 
     `note` says what is not known about the mapping.
     """
@@ -25,6 +26,7 @@ class QualityFloor:
     min_residual_bits: int
     kv_types: tuple[KvType, ...]
     note: str | None = None
+    activations: tuple[Activations, ...] = get_args(Activations)
 
     @classmethod
     def parse(cls, text: str) -> QualityFloor:
@@ -54,9 +56,24 @@ class QualityFloor:
             )
         note = (
             f"a KL of {kl:g} cannot be turned into residual bits before this model is quantised and measured; "
-            "planned with 8 bits and an f16 cache, the strictest there is (`twofold eval` measures the KL)"
+            "planned with 8 bits, an f16 cache and int16 activations, the strictest there is (`twofold eval` measures "
+            "the KL)"
         )
-        return cls(f"KL {kl:g}", 8, ("f16",), note)
+        return cls(f"KL {kl:g}", 8, ("f16",), note, (USUAL,))
+
+    def refuse_activations(self, activations: Activations) -> None:
+        """A class holds for int8 activations too: Q8_0, which names the best one, is run with them.
+
+        Raises:
+            InvalidOption: a rounding below the floor.
+        """
+        if activations not in self.activations:
+            raise InvalidOption(
+                f"{activations} activations are below the quality floor {self.name}",
+                found=activations,
+                needed=" or ".join(self.activations),
+                hint=f"--activations {USUAL}, or lower --min-quality",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +81,14 @@ class Request:
     """What to plan for. None means: choose.
 
     `kv_type` is for K and V alike, `v_type` for a V that differs; `fixed_bits` is the width of a checkpoint that exists
-    already (another one would mean quantising again). `statistics` are of the model's draft, where they are known.
+    already (another one would mean quantising again). `activations` are as asked, or as the checkpoint has them (None:
+    the usual ones). `statistics` are of the model's draft, where they are known.
     """
 
     context_tokens: int | None = None
     kv_type: KvType | None = None
     v_type: KvType | None = None
+    activations: Activations | None = None
     quality: QualityFloor = QualityFloor("q8", 6, ("f16", "q8_0"))  # the class of Q8_0
     residual_bits: int | None = None
     fixed_bits: int | None = None
@@ -98,6 +117,16 @@ class Request:
                 hint="drop --residual-bits, or lower --min-quality",
             )
         return bits
+
+    def rounding(self) -> Activations:
+        """The activations to plan with.
+
+        Raises:
+            InvalidOption: when they are below the quality floor.
+        """
+        activations = self.activations or USUAL
+        self.quality.refuse_activations(activations)
+        return activations
 
     def kv_choices(self) -> tuple[KvType, ...]:
         """KV types to try, best first.

@@ -17,7 +17,6 @@ from twofold.planner.rates import (
     CPU_PASS_EFFICIENCY,
     GPU_EFFICIENCY,
     LINK_EFFICIENCY,
-    PLANES,
     PREFILL_FLOP_PER_BYTE,
     RESIDUAL_EFFICIENCY,
     Cases,
@@ -89,7 +88,7 @@ def _card_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
         total = 0.0
         for one, n in work.linears:
             if one.in_ram:
-                host = one.host_seconds(rows, rate)
+                host = one.host_seconds(rows, work.knobs.planes[1], rate)
                 if host is None or rate.gpu_bytes_s is None:
                     return None
                 total += n * max(one.base * one.share(rows) / rate.gpu_bytes_s, host)
@@ -118,14 +117,14 @@ def _card_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
 
 
 def _cpu_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
-    rows, layers = work.knobs.rows, work.n_layers
+    rows, layers, products = work.knobs.rows, work.n_layers, sum(work.knobs.planes)
     n_bytes = work.base_read(rows) + work.residual_read(rows) + work.kv_fresh
 
     def memory(rate: Rates) -> float | None:
         return None if rate.cpu_bytes_s is None else n_bytes / rate.cpu_bytes_s
 
     def arithmetic(rate: Rates) -> float:
-        return work.used_weights * PLANES * rows / rate.cpu_macs_s
+        return work.used_weights * products * rows / rate.cpu_macs_s
 
     def longer(rate: Rates) -> float | None:
         bound = memory(rate)
@@ -133,7 +132,10 @@ def _cpu_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
 
     return [
         ("bound: memory", _milliseconds("base, residual and cache bytes / RAM", memory, cases)),
-        ("bound: arithmetic", _milliseconds(f"weights × {PLANES} products × rows / multiply-adds", arithmetic, cases)),
+        (
+            "bound: arithmetic",
+            _milliseconds(f"weights × {products} products × rows / multiply-adds", arithmetic, cases),
+        ),
         ("check: weights and cache", _milliseconds("the longer of memory and arithmetic", longer, cases)),
         ("check: layers", _milliseconds(f"{layers} × beside reading", lambda rate: layers * rate.layer_s, cases)),
     ]

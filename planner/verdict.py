@@ -132,7 +132,7 @@ def _knows_host(machine: MachineBudget) -> bool:
 def _is_timed(machine: MachineBudget, evaluation: Evaluation) -> bool:
     """Whether the machine's kernels were timed as the plan runs them."""
     source, knobs = machine.host.kernels if machine.host else None, evaluation.knobs
-    return source is not None and source.kernels(knobs.cpu_isa, knobs.threads) is not None
+    return source is not None and source.kernels_of(knobs) is not None
 
 
 def _expert_notes(spec: ModelSpec) -> list[str]:
@@ -237,7 +237,7 @@ def fit(
     knobs = evaluation.knobs
     plan = knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
-    kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type)
+    kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type, knobs.activations)
     command = command or FitCommand(spec.name)
     file = GgufFile(gguf_flag, spec.weights_bytes, gguf_tensors) if gguf_flag and spec.weights_bytes else None
     chat = chat_command(command.model or spec.name, plan, spec.context_length)

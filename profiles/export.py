@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from twofold.profiles.activations import USUAL
 from twofold.profiles.errors import InvalidProfile
 from twofold.profiles.hardware import RUN_FIELDS_2, HardwareProfile, ObservedRun, needs_version
 from twofold.profiles.identity import personal_words
@@ -28,6 +29,9 @@ def document_of(profile: HardwareProfile) -> dict[str, Any]:
         for name in RUN_FIELDS_2:
             if run[name] is None:
                 del run[name]
+    for kernel in compact["kernels"]:
+        if kernel["activations"] == USUAL:  # what version 1 means
+            del kernel["activations"]
     return compact
 
 
@@ -51,7 +55,7 @@ def with_runs(
     excused, everything = tuple(allowed), tuple(runs)
     harmless = tuple(run for run in everything if not scan(run.model_dump(mode="json"), names, excused))
     observed = (*profile.observed, *harmless[-MAX_RUNS:])
-    version = max(profile.schema_version, needs_version(observed))
+    version = max(profile.schema_version, needs_version(observed, profile.kernels))
     checked = HardwareProfile.model_validate(
         profile.model_dump() | {"observed": [run.model_dump() for run in observed], "schema_version": version}
     )

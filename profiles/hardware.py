@@ -3,8 +3,9 @@
 The schema is an allow-list: unknown keys are refused on import and nothing outside it can be exported. It has no place
 for a path, host name, user, serial number, UUID, MAC, PCI bus id, IP address, prompt, or a time finer than a day.
 
-Version 2 adds to observed runs the fields that `RUN_FIELDS_2` names, all optional. A profile without them is written as
-version 1, which older releases read; one with them says that it is version 2, and an older release asks for an update.
+Version 2 adds to observed runs the fields that `RUN_FIELDS_2` names, all optional, and kernels timed under other
+activations than the usual ones. A profile without them is written as version 1, which older releases read; one with
+them says that it is version 2, and an older release asks for an update.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.bounds import (
     Cores,
     Count,
@@ -146,7 +148,7 @@ class Os(_Part):
 
 
 class KernelTiming(_Part):
-    """One timed kernel: what a pass of `rows` rows over a `shape` costs."""
+    """One timed kernel: what a pass of `rows` rows over a `shape` costs, its products rounding `activations` so."""
 
     op: Text
     shape: Text
@@ -155,15 +157,17 @@ class KernelTiming(_Part):
     isa: Text
     threads: int = Field(ge=1, le=4096)
     latency_us: Microseconds
+    activations: Activations = USUAL
 
 
 class ObservedRun(_Part):
     """What sessions really used and how fast they were.
 
     From version 2 on: `kv_type` is K's and `v_type` V's where they differ; `quant` the weights in words; `source` the
-    command that observed (`chat`, `run`, `bench`); `build`, `version` the native module's commit and the release;
-    `driver`, `power_cap_w` of the card that took part; `memory_peak_mib` is a process's resident set, mapped weights
-    included, and `memory_planned_mib` what the plan had counted for the same; `filled_tokens` the longest text.
+    command that observed (`chat`, `run`, `bench`); `activations` how products rounded them (None: the usual ones);
+    `build`, `version` the native module's commit and the release; `driver`, `power_cap_w` of the card that took part;
+    `memory_peak_mib` is a process's resident set, mapped weights included, and `memory_planned_mib` what the plan had
+    counted for the same; `filled_tokens` the longest text.
     """
 
     model: Text
@@ -175,6 +179,7 @@ class ObservedRun(_Part):
     decode_tok_s: TokensPerSecond
     tokens_per_check: TokensPerCheck
     v_type: Text | None = None
+    activations: Activations | None = None
     quant: Text | None = None
     source: Text | None = None
     device: Literal["cpu", "cuda"] | None = None
@@ -212,10 +217,10 @@ RUN_FIELDS_2: Final = tuple(name for name in ObservedRun.model_fields if name no
 """Fields that came with version 2."""
 
 
-def needs_version(observed: tuple[ObservedRun, ...]) -> Literal[1, 2]:
-    """The lowest version of a profile that can hold these runs."""
+def needs_version(observed: tuple[ObservedRun, ...], kernels: tuple[KernelTiming, ...]) -> Literal[1, 2]:
+    """The lowest version of a profile that can hold these runs and timings."""
     is_newer = any(getattr(run, name) is not None for run in observed for name in RUN_FIELDS_2)
-    return 2 if is_newer else 1
+    return 2 if is_newer or any(one.activations != USUAL for one in kernels) else 1
 
 
 class HardwareProfile(_Part):
@@ -235,6 +240,6 @@ class HardwareProfile(_Part):
 
     @model_validator(mode="after")
     def _version_holds_its_fields(self) -> Self:
-        if self.schema_version < needs_version(self.observed):
-            raise ValueError("schema_version 2, which observed runs with these fields need")
+        if self.schema_version < needs_version(self.observed, self.kernels):
+            raise ValueError("schema_version 2, which observed runs or kernels with these fields need")
         return self

@@ -95,7 +95,7 @@ def _is_usable(timing: KernelTiming) -> bool:
 
 
 def _identity(timing: KernelTiming) -> tuple[object, ...]:
-    return timing.op, timing.shape, timing.bits, timing.rows, timing.isa, timing.threads
+    return timing.op, timing.shape, timing.bits, timing.rows, timing.isa, timing.threads, timing.activations
 
 
 def save_timings(timings: Iterable[KernelTiming]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from twofold.profiles.activations import activation_words
 from twofold.profiles.errors import InvalidProfile
 from twofold.profiles.export import in_words
 from twofold.profiles.figures import Figure
@@ -139,7 +140,7 @@ def _run_rows(run: ObservedRun) -> list[tuple[str, ...]]:
     backend = (run.device or "cpu").upper() + (f" {run.isa}" if run.isa else "")
     shape = f"tree of {run.draft_nodes}, {run.draft_depth or '?'} deep" if run.draft_nodes else "none"
     head = (
-        _cell(f"{_model(run.model)} {quant}"),
+        _cell(f"{_model(run.model)} {quant}{activation_words(run.activations, ', ')}"),
         f"{run.weights_mib.number:.2f} MiB" if run.weights_mib and run.weights_mib.is_number else "-",
         f"{run.n_parameters / 1e6:.2f} M" if run.n_parameters else "-",
         _cell(backend),
@@ -183,5 +184,12 @@ def _notes(runs: Sequence[ObservedRun]) -> list[str]:
 
 
 def _kernel_row(one: KernelTiming) -> tuple[str, ...]:
-    cells = (one.op, one.shape, str(one.bits), str(one.rows), one.isa, str(one.threads))
+    cells = (
+        one.op + activation_words(one.activations, ", "),
+        one.shape,
+        str(one.bits),
+        str(one.rows),
+        one.isa,
+        str(one.threads),
+    )
     return (*(_cell(cell) for cell in cells), _value(one.latency_us, 1))

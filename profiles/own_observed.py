@@ -30,6 +30,7 @@ def observed_runs(sessions: Iterable[SessionRecord]) -> tuple[ObservedRun, ...]:
 def _setting(one: SessionRecord) -> tuple[object, ...]:
     return (
         *(one.model, one.residual_bits, one.context_tokens, one.kv, one.draft_nodes, one.draft_depth),
+        one.activations,
         *(one.prefill_chunk, one.threads, one.isa, one.build, one.version, one.command),
     )
 
@@ -55,6 +56,7 @@ def _run(group: Sequence[SessionRecord]) -> ObservedRun:
         if checks
         else unknown("tokens", _SHORT),
         v_type=last.v_type,
+        activations=last.activations,
         quant=f"{BASE_BITS}-bit base + {last.residual_bits}-bit residual",
         source=last.command,
         device="cpu",

@@ -1,4 +1,5 @@
-"""Plans that were tuned on this machine: in the state folder, one small file per model, context and cache asked for.
+"""Plans that were tuned on this machine: in the state folder, one small file per model, context, cache and activations
+that were asked for.
 
 A plan is worth something only where it was measured: the file names the processor, its cores, the instruction set and
 the native build. One that was tuned elsewhere, or with another build, is stale: it is reported and not used.
@@ -13,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from twofold.profiles.activations import Activations
 from twofold.profiles.files import write_atomically
 from twofold.profiles.settings import state_dir
 
@@ -31,6 +33,7 @@ class TunedPlan:
     Attributes:
         model_key: the checkpoint, by how it was made.
         kv: the cache type that was asked for, or `ANY_CACHE`.
+        activations: how products round them.
         machine: what of the machine decides times, by the names in `MACHINE`.
         day: when it was tuned.
         plan: the plan as JSON.
@@ -39,6 +42,7 @@ class TunedPlan:
     model_key: str
     context_tokens: int
     kv: str
+    activations: Activations
     machine: Mapping[str, str]
     day: str
     plan: Mapping[str, Any]
@@ -57,9 +61,9 @@ def tuned_dir() -> Path:
     return state_dir() / "tuned"
 
 
-def tuned_path(model_key: str, context_tokens: int, kv: str) -> Path:
+def tuned_path(model_key: str, context_tokens: int, kv: str, activations: Activations) -> Path:
     """Where the plan for these lies, if there is one."""
-    digest = hashlib.sha256(repr((model_key, context_tokens, kv)).encode()).hexdigest()[:32]
+    digest = hashlib.sha256(repr((model_key, context_tokens, kv, activations)).encode()).hexdigest()[:32]
     return tuned_dir() / f"{digest}.json"
 
 
@@ -69,7 +73,7 @@ def save_tuned(tuned: TunedPlan) -> Path:
     Raises:
         OSError: it cannot be written.
     """
-    path = tuned_path(tuned.model_key, tuned.context_tokens, tuned.kv)
+    path = tuned_path(tuned.model_key, tuned.context_tokens, tuned.kv, tuned.activations)
     document = {"schema_version": SCHEMA_VERSION, **asdict(tuned)}
     write_atomically(path, json.dumps(document, indent=2) + "\n", mode=0o600)
     files = sorted(tuned_dir().glob("*.json"), key=lambda one: one.stat().st_mtime)
@@ -78,9 +82,10 @@ def save_tuned(tuned: TunedPlan) -> Path:
     return path
 
 
-def read_tuned(model_key: str, context_tokens: int, kv: str) -> TunedPlan | None:
+def read_tuned(model_key: str, context_tokens: int, kv: str, activations: Activations) -> TunedPlan | None:
     """The plan that was kept, stale or not; None where there is none, or none that can be read."""
-    path = tuned_path(model_key, context_tokens, kv)
+    asked = (model_key, context_tokens, kv, activations)
+    path = tuned_path(*asked)
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
@@ -91,7 +96,7 @@ def read_tuned(model_key: str, context_tokens: int, kv: str) -> TunedPlan | None
         is_whole = isinstance(tuned.plan, dict) and isinstance(tuned.day, str) and len(tuned.day) <= 32
         is_whole = is_whole and isinstance(tuned.machine, dict) and set(tuned.machine) == set(MACHINE)
         is_whole = is_whole and all(isinstance(value, str) and len(value) <= 200 for value in tuned.machine.values())
-        same = (tuned.model_key, tuned.context_tokens, tuned.kv) == (model_key, context_tokens, kv)
+        same = (tuned.model_key, tuned.context_tokens, tuned.kv, tuned.activations) == asked
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return tuned if is_whole and same else None

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from twofold.profiles.activations import CHOICES as ACTIVATIONS
+
 DEFAULT_MODEL = "smollm2"
 KV_TYPES = ("f16", "q8_0", "q4_0")
 QUALITY_CLASSES = ("q8", "q6", "q4")
@@ -110,6 +112,7 @@ KEYS = (
     Key("default_model", DEFAULT_MODEL, "the model that `chat` opens without an argument", _text),
     Key("ctx", None, "context in tokens", tokens),
     Key("kv", None, "type of the KV cache", _choice(*KV_TYPES)),
+    Key("activations", None, "activations of products: int16, or int8 where that is enough", _choice(*ACTIVATIONS)),
     Key("min_quality", None, "the quality floor of a plan", quality),
     Key("margin_mib", 512, "memory left free per device", _whole(0, 1 << 20)),
     Key("threads", None, "processor threads", _whole(1, 4096)),

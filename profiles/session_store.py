@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.bounds import MAX_MIB, Text
 from twofold.profiles.errors import TwofoldError
 from twofold.profiles.figures import Figure
@@ -86,6 +87,7 @@ class SessionRecord(_Part):
     context_tokens: Annotated[int, Field(ge=1, le=1 << 31)]
     k_type: Literal["f16", "q8_0", "q4_0"]
     v_type: Literal["f16", "q8_0", "q4_0"]
+    activations: Activations = USUAL
     draft_nodes: Annotated[int, Field(ge=0, le=4096)]
     draft_depth: Annotated[int, Field(ge=0, le=4096)]
     prefill_chunk: Annotated[int, Field(ge=1, le=65536)]

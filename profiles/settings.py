@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from twofold.profiles.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from twofold.profiles.activations import Activations
     from twofold.profiles.preferences import Key
 
 MAX_CONFIG_BYTES = 1 << 20
@@ -81,6 +82,7 @@ class Settings:
     default_model: str
     ctx: int | None
     kv: str | None
+    activations: Activations | None
     min_quality: str | float | None
     margin_mib: int
     threads: int | None

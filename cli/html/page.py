@@ -131,6 +131,7 @@ def _plan_words(report: FitReport) -> list[tuple[str, str]]:
         ("context", f"{plan.context_tokens:,} tokens"),
         ("weights", f"2-bit base + {plan.residual_bits}-bit residual"),
         ("KV cache", cache),
+        ("activations", plan.activations),
     ]
     if plan.device == "cuda":
         words.append(("residuals in VRAM", f"{len(plan.resident_linears)} fused Linears"))

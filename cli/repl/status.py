@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from twofold.cli.output import err, is_plain
+from twofold.profiles.activations import activation_words
 from twofold.profiles.units import MIB
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ _ENDINGS = {
 def header(plan: Plan, base_bits: int = 2) -> str:
     """What was opened, in one line."""
     threads = f"{plan.threads} thread" + ("s" if plan.threads != 1 else "")
+    where = plan.cpu_isa if plan.device == "cpu" else plan.device
     return (
-        f"{plan.model} · {base_bits}-bit base + {plan.residual_bits}-bit residual · context {plan.context_tokens} · "
-        f"{threads} · {plan.cpu_isa if plan.device == 'cpu' else plan.device}{' · tuned' if plan.tuned else ''}"
+        f"{plan.model} · {base_bits}-bit base + {plan.residual_bits}-bit residual · context {plan.context_tokens}"
+        f"{activation_words(plan.activations, ' · ')} · {threads} · {where}{' · tuned' if plan.tuned else ''}"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from twofold.engine.bench.decode import Setting, Speed, time_decoding, time_prefill, tokens_per_check
@@ -13,7 +12,6 @@ from twofold.engine.bench.passes import PassTime, time_passes
 from twofold.engine.bench.prompts import KINDS, bench_texts
 from twofold.engine.bench.rounds import Rule
 from twofold.engine.bench.self_check import SelfCheck, check_kernels
-from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.engine import Engine
 from twofold.engine.text import ChatTemplate, Tokenizer
 from twofold.planner.plan import Plan
@@ -105,7 +103,6 @@ class BenchReport:
 
 
 def run_bench(
-    path: Path,
     plan: Plan,
     tokenizer: Tokenizer,
     template: ChatTemplate,
@@ -115,7 +112,7 @@ def run_bench(
 ) -> BenchReport:
     """Check the kernels, then time passes, prompts and answers.
 
-    `load` opens the checkpoint at `path` under a plan; the engines share the mapped weights.
+    `load` opens the checkpoint under a plan; the engines share the mapped weights.
 
     Raises:
         EngineFailed: the self-check fails or a draft changes the text. InvalidOption: the context is too short.
@@ -133,7 +130,7 @@ def run_bench(
         )
     plain = Setting(PLAIN, load(_with_drafts(plan, 0, 0)))
     tell("checking the kernels", 0)
-    check = check_kernels(Checkpoint.open(path), plain.engine.backend.ops, texts["prose"].long)
+    check = check_kernels(plain.engine.checkpoint, plain.engine.backend.ops, texts["prose"].long)
     rule = Rule(repeats=options.repeats, max_seconds=options.pass_seconds)
     wide = load(_with_drafts(plan, widest - 1, 0))
     behind = texts["prose"].long[: options.prompt_tokens + widest]

@@ -22,6 +22,7 @@ from twofold.kernels.naive.packing import RESIDUAL_BITS
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.planner.plan import Plan
 from twofold.planner.timed import names
+from twofold.profiles.activations import Activations
 from twofold.profiles.hardware import KernelTiming
 from twofold.profiles.series import Series
 
@@ -72,7 +73,7 @@ class Collected:
         self.samples.setdefault(key, []).append(max(seconds, 1e-9) * 1e6)
         self.ended[key] = ended_by
 
-    def timings(self, isa: str, threads: int) -> list[KernelTiming]:
+    def timings(self, isa: str, threads: int, activations: Activations) -> list[KernelTiming]:
         return [
             KernelTiming(
                 op=key[0],
@@ -82,6 +83,7 @@ class Collected:
                 isa=isa,
                 threads=threads,
                 latency_us=Series(tuple(found), self.ended[key]).figure("us", BY),
+                activations=activations,
             )
             for key, found in self.samples.items()
         ]
@@ -113,7 +115,7 @@ class TimingBench:
     """Times one checkpoint on one backend.
 
     Args:
-        plan: of the engine whose steps are timed (its threads and context).
+        plan: of the engine whose steps are timed (its threads, context and activations).
         least_bytes: of base codes that the timed layers hold together: several times the caches.
     """
 
@@ -127,7 +129,7 @@ class TimingBench:
         tell: Tell = lambda *_: None,
         clock: Clock = time.thread_time,
     ) -> None:
-        self._checkpoint, self._backend, self._plan = checkpoint, backend, plan
+        self._checkpoint, self._backend, self._plan = checkpoint.under(plan.activations), backend, plan
         self._grid, self._tell, self._clock = grid or Grid(), tell, clock
         self._n_layers = layers_to_time(checkpoint.spec, checkpoint.weights(), least_bytes)
         self._found = Collected()
@@ -146,7 +148,8 @@ class TimingBench:
         self._tell("steps", 0)
         for key, seconds in time_beside(self._checkpoint, self._plan, self._grid.draft_rows, self._clock):
             self._found.add(key, seconds, "rounds asked for")
-        return Measured(tuple(self._found.timings(isa, self._plan.threads)), self._agreement)
+        timings = self._found.timings(isa, self._plan.threads, self._plan.activations)
+        return Measured(tuple(timings), self._agreement)
 
     def _sweep(self, stage: str, wanted: Sequence[Wanted], take: Callable[[Wanted], None]) -> str:
         """Rounds over all that is wanted, every other one in reverse; returns what ended them."""

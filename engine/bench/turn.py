@@ -117,12 +117,13 @@ class TurnBench:
         return None
 
     def _serving(self, plan: Plan) -> Engine:
-        """An engine whose passes are wide enough for the plan, under its cache type, filled to the depth."""
+        """An engine whose passes are wide enough for the plan, under its quality knobs, filled to the depth."""
         engine = self._engine
         if engine is not None:
             own = engine.plan
             is_wide = own.prefill_chunk >= plan.prefill_chunk and own.draft_nodes >= plan.draft_nodes
-            if is_wide and (own.k_type, own.v_type) == (plan.k_type, plan.v_type):
+            quality = [(one.k_type, one.v_type, one.activations) for one in (own, plan)]
+            if is_wide and quality[0] == quality[1]:
                 return engine
             wider = {
                 "prefill_chunk": max(own.prefill_chunk, plan.prefill_chunk),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twofold.kernels.naive.packing import RESIDUAL_BITS
 from twofold.kernels.naive.split_weights import EXCHANGE_DTYPES, MAX_GROUP_SIZE, ExchangeDtype
+from twofold.profiles.activations import PLANES, Activations, of_planes
 from twofold.profiles.errors import CorruptFile, UnsupportedModel
 
 VERSION = 1
@@ -63,7 +64,7 @@ class CheckpointConfig:
     """How a checkpoint was quantised.
 
     `overrides` is the residual width of single groups; `planes` how many int8 planes carry the activations of that
-    product; `source`, `calibration` and `measured` are the free-form records of the format.
+    product where no plan says otherwise; `source`, `calibration` and `measured` are free-form records of the format.
     """
 
     residual_bits: int
@@ -82,6 +83,16 @@ class CheckpointConfig:
     def bits_of(self, group: str) -> int:
         """The residual width of a group."""
         return self.overrides.get(group, self.residual_bits)
+
+    @property
+    def activations(self) -> Activations:
+        """How products round their activations."""
+        return of_planes(self.base_planes, self.residual_planes)
+
+    def under(self, activations: Activations) -> CheckpointConfig:
+        """This configuration with activations as a plan wants them."""
+        base, residual = PLANES[activations]
+        return replace(self, base_planes=base, residual_planes=residual)
 
     def to_json(self) -> dict[str, Any]:
         """The object stored in `config.json`."""

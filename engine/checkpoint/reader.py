@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from twofold.engine.checkpoint.layout import DENSE_FILE, TensorLayout, expected_
 from twofold.engine.checkpoint.mapped import MappedTensors, all_intact, changed
 from twofold.kernels.naive.rotation import needs_mix
 from twofold.kernels.naive.split_weights import SplitWeights
+from twofold.profiles.activations import Activations
 from twofold.profiles.errors import CorruptFile, ModelNotFound, UnsupportedModel
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 from twofold.profiles.readers.local import read_folder_spec, read_json_object
@@ -61,10 +63,13 @@ def _check_tensor(file: MappedTensors, name: str, layout: TensorLayout, hint: st
 
 
 class Checkpoint:
-    """An open checkpoint: `spec`, `config`, and its tensors as memory maps."""
+    """An open checkpoint: `spec`, `config`, and its tensors as memory maps.
+
+    `stored` is the configuration in the folder; `config` differs from it where a plan decided (`under`).
+    """
 
     def __init__(self, path: Path, spec: ModelSpec, config: CheckpointConfig) -> None:
-        self.path, self.spec, self.config = path, spec, config
+        self.path, self.spec, self.config, self.stored = path, spec, config, config
         self._groups: dict[str, LinearGroup] = {group.name: group for group in spec.groups}
         self._layout = expected_tensors(spec, config)
         self._files = self._open_files()
@@ -82,6 +87,14 @@ class Checkpoint:
         folder = Path(path)
         config = _read_config(folder)
         return cls(folder, read_folder_spec(folder), config)
+
+    def under(self, activations: Activations) -> Checkpoint:
+        """The same open files, their products with activations rounded so."""
+        if activations == self.config.activations:
+            return self
+        other = copy.copy(self)
+        other.config = self.config.under(activations)
+        return other
 
     def _open_files(self) -> dict[str, MappedTensors]:
         hint = _again(self.path, self.config)

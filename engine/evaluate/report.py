@@ -19,6 +19,7 @@ from twofold.engine.evaluate import metrics, ranks
 from twofold.engine.evaluate.heads import Heads
 from twofold.engine.evaluate.streams import BASE, INT8, REFERENCE, ULP, draft_name, run_streams
 from twofold.engine.weights import WeightSource
+from twofold.profiles.activations import Activations
 from twofold.profiles.figures import Figure, measured
 from twofold.profiles.model_spec import ModelSpec
 
@@ -70,7 +71,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class EvalReport:
-    """The evaluation of one checkpoint. `own_kv` and `exact_kv[d − 1]` are recalls at 1, 2, 4, 8, 16."""
+    """The evaluation of one checkpoint, its verifier under `activations`. `own_kv` and `exact_kv[d − 1]` are recalls at
+    1, 2, 4, 8, 16.
+    """
 
     model: str
     text: str
@@ -80,6 +83,7 @@ class EvalReport:
     exact_kv: list[list[float]]
     rank_frequencies: list[list[float]]
     residual_bits: int
+    activations: Activations
     source_note: str
     draft_tokens: int
 
@@ -90,6 +94,7 @@ class EvalReport:
             "text": self.text,
             "source_weights": self.source_note,
             "residual_bits": self.residual_bits,
+            "activations": self.activations,
             "tokens": self.tokens,
             "rows": {name: row.to_json() for name, row in self.rows.items()},
             "draft": {
@@ -208,6 +213,7 @@ def evaluate(
         exact_kv=[ranks.recalls(rank[name]) for name in drafts],
         rank_frequencies=[ranks.rank_frequencies(rank[name]) for name in drafts],
         residual_bits=checkpoint.config.residual_bits,
+        activations=checkpoint.config.activations,
         source_note=source.dtype_note(),
         draft_tokens=len(rank[BASE]),
     )

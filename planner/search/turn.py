@@ -118,7 +118,8 @@ def _study_name(spec: ModelSpec, turn: CardTurn, space: Space) -> str:
     used.
     """
     card, host, knobs = turn.card, turn.host, turn.base
-    kind: tuple[object, ...] = (spec, space.signature, turn.margin_mib, knobs.cpu_isa, str(card.bandwidth_gb_s.value))
+    kind: tuple[object, ...] = (spec, space.signature, turn.margin_mib, knobs.cpu_isa, knobs.activations)
+    kind += (str(card.bandwidth_gb_s.value),)
     kind += (round(card.free_mib.number / 512), str(card.link_gb_s.value), host.isa_tier, str(host.cores.value))
     kind += (round(host.ram_read_gb_s.number / 5) if host.ram_read_gb_s.is_known else None,)
     digest = hashlib.sha256(repr(kind).encode()).hexdigest()[:12]

@@ -1,4 +1,5 @@
-"""`Kernels`: timings of one machine, tier and number of threads, asked for any shape, width and number of rows.
+"""`Kernels`: timings of one machine, tier, number of threads and kind of activations, asked for any shape, width and
+number of rows.
 
 A shape that was timed is answered by its own curve. Another one is scaled from those timed (Linears by their weights,
 attention by its heads, the rest by its values): its range then reaches from the best to the worst of them.
@@ -14,6 +15,7 @@ from twofold.planner.plan import KvType
 from twofold.planner.timed import names
 from twofold.planner.timed.curve import NOTHING, Estimate, between
 from twofold.planner.timed.surface import Points, Surface
+from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.figures import Figure
 from twofold.profiles.hardware import KernelTiming
 from twofold.profiles.model_spec import LayerSpec, LinearGroup
@@ -46,20 +48,24 @@ class Kernels:
     isa: str
     threads: int
     tables: dict[str, dict[tuple[str, int], Points]] = field(default_factory=dict)
+    activations: Activations = USUAL
     n: int = 0
     spread: float = 0.0
     _known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
     _surfaces: dict[int, dict[str, Surface]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, timings: Iterable[KernelTiming], isa: str, threads: int) -> Kernels | None:
-        """The timings of a tier with so many threads; None where they do not make up a pass."""
-        found = cls(isa, threads)
+    def of(
+        cls, timings: Iterable[KernelTiming], isa: str, threads: int, activations: Activations = USUAL
+    ) -> Kernels | None:
+        """The timings of a tier with so many threads and these activations; None where they do not make up a pass."""
+        found = cls(isa, threads, activations=activations)
         counts, spreads = [], []
         for one in timings:
             figure = one.latency_us
             pattern = _SHAPES.get(one.op)
-            if (one.isa, one.threads) != (isa, threads) or pattern is None or not pattern.fullmatch(one.shape):
+            of_plan = (one.isa, one.threads, one.activations) == (isa, threads, activations)
+            if not of_plan or pattern is None or not pattern.fullmatch(one.shape):
                 continue
             if not figure.is_number or figure.number <= 0:
                 continue

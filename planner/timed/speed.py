@@ -83,8 +83,8 @@ class TimedSpeed:
 def timed_speed(
     spec: ModelSpec, knobs: Knobs, source: KernelSource | None, statistics: RankStatistics
 ) -> TimedSpeed | None:
-    """None on a card, and where the machine's kernels were not timed with these threads and instructions."""
-    kernels = None if source is None else source.kernels(knobs.cpu_isa, knobs.threads)
+    """None on a card, and where the machine's kernels were not timed as the plan runs them."""
+    kernels = None if source is None else source.kernels_of(knobs)
     passes = timed_passes(spec, knobs, kernels)
     if passes is None or source is None or kernels is None:
         return None
@@ -94,7 +94,7 @@ def timed_speed(
 
 def timed_pass_seconds(spec: ModelSpec, knobs: Knobs, source: KernelSource | None) -> PassSeconds | None:
     """What a draft is chosen by, from timed kernels; None where there are none."""
-    kernels = None if source is None else source.kernels(knobs.cpu_isa, knobs.threads)
+    kernels = None if source is None else source.kernels_of(knobs)
     passes = timed_passes(spec, knobs, kernels)
     return None if passes is None else passes.pass_seconds(min(CHOICE_CONTEXT, knobs.context_tokens // 2))
 

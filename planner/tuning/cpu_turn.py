@@ -87,6 +87,7 @@ class CpuTurn:
             prefill_chunk=point.prefill_chunk,
             threads=point.threads,
             cpu_isa=plan.cpu_isa,
+            activations=plan.activations,
         )
 
     def plan(self, point: Point) -> Plan:

@@ -16,6 +16,7 @@ from twofold.engine.engine import Engine
 from twofold.engine.evaluate.cache import compare_caches
 from twofold.engine.evaluate.report import EvalText
 from twofold.kernels.cpu import missing_reason
+from twofold.profiles.activations import Activations
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
 
@@ -59,11 +60,33 @@ def test_the_cost_of_a_cache_is_measured_shown_and_kept(
     assert _measured(checkpoint)["draft"] == {"tokens": 3} and len(_measured(checkpoint)["kv_caches"]) == 4
 
 
-def _keep_whole(checkpoint: Path, report: dict[str, Any]) -> None:
+def test_what_was_measured_under_other_activations_is_kept_apart(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Every row of a text is judged. " * 40)
+    common = (str(checkpoint), "--text", str(text), "--text-tokens", "300", "--threads", "1", "--format", "json")
+    found: dict[str, Any] = {}
+    for activations in ("int16", "int8"):
+        assert _eval(monkeypatch, *common, "--kv", "q4_0", "--activations", activations) == 0
+        shown = json.loads(capfd.readouterr().out)
+        assert shown["activations"] == activations
+        found[activations] = {"q4_0/q4_0": shown["cache"]}
+    assert found["int16"] != found["int8"]
+    others = {"int8": {"kv_caches": found["int8"]}}
+    assert _measured(checkpoint) == {"kv_caches": found["int16"], "other_activations": others}
+    _keep_whole(checkpoint, {"tokens": 3})
+    assert _measured(checkpoint) == {"tokens": 3, "kv_caches": found["int16"], "other_activations": others}
+    _keep_whole(checkpoint, {"tokens": 4}, "int8")
+    others["int8"]["tokens"] = 4
+    assert _measured(checkpoint) == {"tokens": 3, "kv_caches": found["int16"], "other_activations": others}
+
+
+def _keep_whole(checkpoint: Path, report: dict[str, Any], activations: Activations = "int16") -> None:
     """What an evaluation without a cache leaves."""
     from twofold.cli.eval import _keep
 
-    _keep(checkpoint, report)
+    _keep(checkpoint, report, activations)
 
 
 def test_kl_and_mismatch_are_those_of_the_logits(checkpoint: Path) -> None:

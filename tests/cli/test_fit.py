@@ -337,6 +337,27 @@ def test_a_checkpoints_own_kl_is_shown(
     (folder / "config.json").write_text(json.dumps(config))
     found = document(capsys, str(folder))["kl"]
     assert found["value"] == 0.0123 and found["source"] == "reported" and "4,321" in found["by"]
+    other = document(capsys, str(folder), "--activations", "int8")
+    assert other["plan"]["activations"] == "int8" and other["kl"]["source"] == "unknown"
+    assert "--activations int8" in other["kl"]["by"]
+    kl["value"] = 0.0456
+    measured = {"other_activations": {"int8": {"rows": {"verifier": {"kl": kl}}, "tokens": 4321}}}
+    config["quantization_config"]["measured"] |= measured
+    (folder / "config.json").write_text(json.dumps(config))
+    assert document(capsys, str(folder), "--activations", "int8")["kl"]["value"] == 0.0456
+    assert document(capsys, str(folder))["kl"]["value"] == 0.0123
+
+
+def test_activations_are_part_of_the_plan_and_of_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    stated = ("Qwen/Qwen3-8B", "--ram", "32", "--ram-gb-s", "500", "--cpu", "avx2")
+    usual, int8 = (document(capsys, *stated, "--activations", one) for one in ("int16", "int8"))
+    bound = [one["speed_terms"]["bound: arithmetic"]["value"] for one in (usual, int8)]
+    assert bound[0] == pytest.approx(2 * bound[1], rel=1e-3)
+    assert usual["quality"] == int8["quality"] == "q8"
+    (own,) = (one for one in int8["choices"] if one["engine"] == "twofold")
+    assert "--activations int8" in own["command"]
+    assert run(*stated, "--activations", "int8") in (0, 3, 4)
+    assert "int8 activations" in capsys.readouterr().out
 
 
 def test_a_gguf_is_answered_twice_in_words(capsys: pytest.CaptureFixture[str], smollm2_gguf: Path) -> None:

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from twofold.cli.launch import launch
+from twofold.cli.launch import launch, rank_key
 from twofold.cli.launch_options import LaunchOptions
 from twofold.cli.quantize_job import refuse_changed_source
 from twofold.cli.repl.status import header
+from twofold.engine.allocations import differences
+from twofold.engine.checkpoint import Checkpoint
 from twofold.kernels.cpu import missing_reason
 from twofold.planner.kv import cache_bytes
 from twofold.profiles.errors import InvalidOption, TwofoldError
@@ -97,6 +99,32 @@ def test_the_cache_type_is_the_settings_under_the_command_lines(
         slots, widest = plan.context_tokens + plan.draft_nodes + 1, max(plan.prefill_chunk, plan.draft_nodes + 1)
         planned = cache_bytes(launched.spec, slots, plan.k_type, plan.v_type, largest_pass=widest).total
         assert launched.engine.memory_report()["kv_cache"] == planned
+
+
+def test_activations_are_the_command_lines_then_the_settings_then_the_checkpoints(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = shutil.copytree(tiny_checkpoint, tmp_path / "mixed")
+    config = json.loads((mixed / "config.json").read_text())
+    config["quantization_config"]["residual"]["planes"] = 1
+    (mixed / "config.json").write_text(json.dumps(config))
+    for asked, setting, folder, expected in (
+        (None, None, tiny_checkpoint, "int16"),
+        (None, None, mixed, "int16/int8"),
+        ("int8", None, mixed, "int8"),
+        (None, "int8", tiny_checkpoint, "int8"),
+        ("int16", "int8", mixed, "int16"),
+    ):
+        if setting is not None:
+            monkeypatch.setenv("TWOFOLD_ACTIVATIONS", setting)
+        launched = launch(LaunchOptions(model=str(folder), threads=1, activations=asked))
+        assert launched is not None and launched.plan.activations == expected
+        assert launched.engine.config.activations == expected
+        assert differences(launched.engine) == ()
+        assert launched.rank_key == rank_key(Checkpoint.open(folder))
+    monkeypatch.setenv("TWOFOLD_ACTIVATIONS", "int4")
+    with pytest.raises(InvalidOption, match="TWOFOLD_ACTIVATIONS"):
+        launch(LaunchOptions(model=str(tiny_checkpoint), threads=1))
 
 
 def test_keys_and_values_are_typed_apart(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

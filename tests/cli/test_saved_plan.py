@@ -119,7 +119,8 @@ def test_a_tuned_plan_that_cannot_be_followed_is_dropped(
     is_used: bool,
 ) -> None:
     plan = json.loads(opened.plan.to_json()) | {"tuned": True} | change
-    save_tuned(TunedPlan(opened.rank_key, 256, ANY_CACHE, machine_identity(), date.today().isoformat(), plan))
+    key = (opened.rank_key, 256, ANY_CACHE, "int16")
+    save_tuned(TunedPlan(*key, machine_identity(), date.today().isoformat(), plan))
     capfd.readouterr()
     again = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, ctx=256))
     assert again is not None and again.plan.tuned is is_used

@@ -65,7 +65,7 @@ def _planned(spec: Any, plan: Plan, component: str) -> int:
     knobs = Knobs(
         device="cpu", context_tokens=plan.context_tokens, residual_bits=plan.residual_bits, k_type=plan.k_type,
         v_type=plan.v_type, resident=(), draft_nodes=plan.draft_nodes, draft_depth=plan.draft_depth,
-        prefill_chunk=plan.prefill_chunk, threads=plan.threads, cpu_isa=plan.cpu_isa,
+        prefill_chunk=plan.prefill_chunk, threads=plan.threads, cpu_isa=plan.cpu_isa, activations=plan.activations,
     )  # fmt: skip
     memory = cpu_memory(spec, knobs)
     terms = [memory.find(name) for name in PLANNED.get(component, (component,))]
@@ -88,9 +88,10 @@ def _assert_planned(spec: Any, plan: Plan) -> None:
 def test_the_plan_is_the_dry_run(model: str, context: int, kinds: tuple[str, str], widths: tuple[int, int]) -> None:
     spec = spec_from_config((MODELS | {"smollm2": SMOLLM2})[model], name=model, facts_source="test")
     chunk, nodes = widths
-    for bits in (4, 7):
+    for bits, activations in ((4, "int16"), (7, "int8"), (7, "int16/int8"), (4, "int8/int16")):
         changes = {"context_tokens": context, "k_type": kinds[0], "v_type": kinds[1], "prefill_chunk": chunk}
-        _assert_planned(spec, _plan(**changes, draft_nodes=nodes, draft_depth=2, residual_bits=bits))
+        changes |= {"residual_bits": bits, "activations": activations}
+        _assert_planned(spec, _plan(**changes, draft_nodes=nodes, draft_depth=2))
 
 
 def test_the_plan_is_the_dry_run_for_every_shipped_model_that_runs() -> None:
@@ -122,11 +123,10 @@ def test_a_dry_run_makes_nothing() -> None:
 
 @pytest.fixture
 def written(make_checkpoint: Callable[..., Path]) -> Callable[[str, int], Path]:
-    """`written(model, bits)` → folder; at 5 bits base and residual read different planes."""
+    """`written(model, bits)` → folder."""
 
     def write(model: str, bits: int) -> Path:
-        planes = {"residual_planes": 1} if bits == 5 else {}
-        return make_checkpoint(residual_bits=bits, quantization=planes, **MODELS[model])
+        return make_checkpoint(residual_bits=bits, **MODELS[model])
 
     return write
 
@@ -139,7 +139,8 @@ def written(make_checkpoint: Callable[..., Path]) -> Callable[[str, int], Path]:
         {},
         {"k_type": "q8_0", "v_type": "q4_0", "draft_nodes": 5, "draft_depth": 2},
         {"prefill_chunk": 64, "context_tokens": 40, "draft_nodes": 33, "draft_depth": 3},
-        {"residual_bits": 5, "prefill_chunk": 1},
+        {"residual_bits": 5, "prefill_chunk": 1, "activations": "int16/int8"},
+        {"activations": "int8", "draft_nodes": 3, "draft_depth": 2},
     ],
 )
 def test_the_engine_is_its_dry_run(written: Callable[[str, int], Path], model: str, changes: dict[str, Any]) -> None:

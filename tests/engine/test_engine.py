@@ -18,6 +18,7 @@ from twofold.engine.engine import Engine
 from twofold.engine.generate import generate
 from twofold.engine.sampling import SamplingParams
 from twofold.planner.plan import Plan
+from twofold.profiles.activations import PLANES, Activations
 from twofold.profiles.errors import ContextFull, EngineFailed, EngineUnavailable, InvalidOption
 
 Make = Callable[..., Path]
@@ -120,11 +121,42 @@ def test_a_row_in_a_wide_pass_equals_a_pass_of_one(make_checkpoint: Make, make_p
 
 def test_quality_knobs_change_logits(make_checkpoint: Make, make_plan: MakePlan) -> None:
     two_planes = Engine.load(make_checkpoint(name="a"), make_plan()).forward_logits(PROMPT)
-    folder = make_checkpoint(name="b", quantization={"residual_planes": 1})
-    one_plane = Engine.load(folder, make_plan()).forward_logits(PROMPT)
+    folder = make_checkpoint(name="b")
+    engine = Engine.load(folder, make_plan(activations="int16/int8"))
+    one_plane = engine.forward_logits(PROMPT)
     assert not np.array_equal(two_planes, one_plane)
-    engine = Engine.load(folder, make_plan())
     assert not np.array_equal(engine.forward_logits(PROMPT, use_residual=False), one_plane)
+
+
+@pytest.mark.parametrize("activations", ["int16", "int8", "int16/int8", "int8/int16"])
+def test_the_plan_decides_on_activations_whatever_the_checkpoint_says(
+    make_checkpoint: Make, make_plan: MakePlan, activations: Activations
+) -> None:
+    base, residual = PLANES[activations]
+    plan = make_plan(activations=activations, draft_nodes=2)
+    made = make_checkpoint(name="made", quantization={"base_planes": base, "residual_planes": residual})
+    other = make_checkpoint(name="other", quantization={"base_planes": 3 - base, "residual_planes": residual})
+    before = (other / "config.json").read_bytes()
+    engines = [Engine.load(folder, plan, kernels="naive") for folder in (made, other)]
+    expected, found = (engine.forward_logits(PROMPT) for engine in engines)
+    assert np.array_equal(found, expected)
+    drafts = [engine.forward_logits(PROMPT, use_residual=False) for engine in engines]
+    assert np.array_equal(*drafts)
+    assert text(engines[1], SAMPLED) == text(engines[0], SAMPLED)
+    assert engines[1].config.activations == activations != engines[1].checkpoint.stored.activations
+    assert (other / "config.json").read_bytes() == before
+
+
+def test_engines_of_one_checkpoint_round_each_for_itself(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    first = Engine.load(make_checkpoint(), make_plan())
+    second = Engine.of(first.checkpoint, make_plan(activations="int8"))
+    third = Engine.of(second.checkpoint, make_plan())
+    logits = [engine.forward_logits(PROMPT) for engine in (first, second, third, first)]
+    assert np.array_equal(logits[0], logits[2]) and np.array_equal(logits[0], logits[3])
+    assert not np.array_equal(logits[0], logits[1])
+    groups = first.checkpoint.weights()
+    assert {name: one.base_planes for name, one in second.checkpoint.weights().items()} == dict.fromkeys(groups, 1)
+    assert first.checkpoint.group("lm_head").base_codes is not None and second.checkpoint.path == first.checkpoint.path
 
 
 def test_the_cache_is_reused_between_prompts(make_checkpoint: Make, make_plan: MakePlan) -> None:

@@ -70,17 +70,27 @@ def test_each_knob_alone_and_random_combinations() -> None:
     assert set(chosen) <= set(everything)
 
 
+@pytest.mark.parametrize("activations", ["int16", "int8"])
 def test_every_knob_alone_and_ten_combinations_give_one_text(
-    load: Loader, make_plan: Callable[..., Plan], tiers: list[str]
+    load: Loader, make_plan: Callable[..., Plan], tiers: list[str], activations: str
 ) -> None:
     variants, shares = some_variants(tiers), []
-    plan = make_plan(context_tokens=400)
+    plan = make_plan(context_tokens=400, activations=activations)
     texts = prompts(300, 40, 33, 75)
     found = list(compare(plan, variants, texts, 64, load, lambda done, total: shares.append(done / total)))
     assert [one.variant for one in found] == variants
     assert all(one.tokens == 2 * 4 * 64 for one in found) and shares[-1] == 1
     speed = {one.variant: one.tokens_per_check for one in found}
     assert speed[variants[0]] == 1 and speed[replace(variants[0], drafts="tree of 32")] > 1
+
+
+def test_activations_are_no_speed_knob(load: Loader, make_plan: Callable[..., Plan], tiers: list[str]) -> None:
+    def loaded(plan: Plan) -> Engine:
+        return load(plan.model_copy(update={"activations": "int8"}) if plan.prefill_chunk == 256 else plan)
+
+    variants = [plain(tiers), replace(plain(tiers), prefill_chunk=256)]
+    with pytest.raises(EngineFailed, match="differ"):
+        list(compare(make_plan(context_tokens=200), variants, prompts(40), 30, loaded))
 
 
 def test_a_wrong_walk_is_found(

@@ -120,8 +120,8 @@ def test_a_forced_instruction_set_is_the_one_that_counts(smol: ModelSpec) -> Non
 def test_the_speed_seen_is_that_of_like_sessions(smol: ModelSpec) -> None:
     like = [session(decode={"tok_s": speed, "tokens": 50}) for speed in (30.0, 40.0, 50.0)]
     unlike = [
-        session(residual_bits=5), session(k_type="q8_0"), session(threads=1), session(model="other"),
-        session(decode=None),
+        session(residual_bits=5), session(k_type="q8_0"), session(activations="int8"), session(threads=1),
+        session(model="other"), session(decode=None),
     ]  # fmt: skip
     seen = observed(smol, KNOBS, own(*like, *unlike))
     assert seen is not None
@@ -174,6 +174,16 @@ def test_a_checkpoint_is_told_by_what_it_is_and_not_by_its_folder(smol: ModelSpe
     assert term is not None and term.n == 1
     other_build = own(session(checkpoint=key, build="b0"), checkpoints=frozenset({key}))
     assert "1 own session of another build" in str(unused_sessions(in_folder, KNOBS, other_build))
+
+
+def test_sessions_and_shared_runs_of_other_activations_are_others(smol: ModelSpec) -> None:
+    int8, (name, run) = KNOBS.with_(activations="int8"), _shared(99.0)
+    assert observed(smol, int8, own(session(), shared=((name, run),))) is None
+    seen = observed(smol, int8, own(session(), session(activations="int8", decode={"tok_s": 50.0, "tokens": 50})))
+    assert seen is not None and (seen.decode_tok_s.number, seen.decode_tok_s.n) == (50.0, 1)
+    shared = name, run.model_copy(update={"activations": "int8"})
+    assert observed(smol, int8, own(shared=(shared,))) is not None
+    assert observed(smol, KNOBS, own(shared=(shared,))) is None
 
 
 def test_a_shared_run_with_another_cache_for_values_is_another_run(smol: ModelSpec) -> None:

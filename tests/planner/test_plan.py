@@ -25,6 +25,14 @@ def test_a_good_one_comes_back() -> None:
     assert Plan.from_dict(GOOD | {"verified": seen, "resident_linears": ["a"]}).verified is not None
 
 
+def test_activations_are_written_always_and_read_where_they_are_stated() -> None:
+    assert "activations" not in GOOD and Plan.from_dict(GOOD).activations == "int16"
+    assert json.loads(Plan.from_dict(GOOD).to_json())["activations"] == "int16"
+    for activations in ("int8", "int16/int8"):
+        plan = Plan.from_dict(GOOD | {"activations": activations})
+        assert Plan.from_json(plan.to_json()) == plan and plan.activations == activations
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -49,6 +57,9 @@ def test_a_good_one_comes_back() -> None:
         {"model": "x" * 5000},
         {"cpu_isa": "x" * 100},
         {"k_type": None},
+        {"activations": None},
+        {"activations": "int4"},
+        {"activations": 8},
         {"resident_linears": "ab"},
         {"resident_linears": [1]},
     ],

@@ -38,6 +38,16 @@ def test_knobs_below_the_floor_are_refused() -> None:
     assert Request(kv_type="q4_0", quality=QualityFloor.parse("q4")).kv_choices() == ("q4_0",)
 
 
+def test_int8_activations_are_of_every_class_and_of_no_kl() -> None:
+    for floor in ("q8", "q6", "q4"):
+        assert Request(activations="int8", quality=QualityFloor.parse(floor)).rounding() == "int8"
+    strict = QualityFloor.parse("0.002")
+    assert Request(quality=strict).rounding() == Request().rounding() == "int16"
+    with pytest.raises(InvalidOption, match="int8 activations are below the quality floor KL") as refused:
+        Request(activations="int8", quality=strict).rounding()
+    assert refused.value.hint is not None and "--activations int16" in refused.value.hint
+
+
 @pytest.mark.parametrize("bits", [3, 9])
 def test_impossible_widths(bits: int) -> None:
     with pytest.raises(InvalidOption, match="not possible"):

@@ -22,6 +22,7 @@ from twofold.planner.timed.curve import Estimate
 from twofold.planner.timed.kernels import Kernels, other_shape
 from twofold.planner.timed.passes import UNEVEN, TimedPasses, timed_passes
 from twofold.planner.timed.source import KernelSource
+from twofold.planner.timed.speed import timed_speed
 from twofold.planner.timed.trees import DEPTHS, NODES, tree_costs
 from twofold.planner.verdict import fit
 from twofold.profiles.figures import reported, unknown
@@ -165,6 +166,21 @@ def test_other_threads_other_kernels_and_half_a_table_count_for_nothing(smol: Mo
         assert Kernels.of([one for one in table if one.op != op], "avx2", 2) is None
 
 
+def test_timings_of_other_activations_count_for_nothing(smol: ModelSpec, timed_tables: Any) -> None:
+    def half(op: str, size: int, rows: int) -> float:
+        return float(timed_tables.plain_cost(op, size, rows) / 2)
+
+    usual, int8 = timed_tables.table(smol), timed_tables.table(smol, half, activations="int8")
+    both, alone = KernelSource((*usual, *int8), is_own=True), KernelSource(usual, is_own=True)
+    wanted = KNOBS.with_(activations="int8")
+    assert alone.kernels_of(wanted) is None and alone.kernels_of(KNOBS) is not None
+    assert timed_speed(smol, wanted, alone, DEFAULT_STATISTICS) is None
+    found = [timed_speed(smol, knobs, both, DEFAULT_STATISTICS) for knobs in (KNOBS, wanted)]
+    assert found[0] is not None and found[1] is not None
+    assert found[1].likely_tok_s(1024) == pytest.approx(2 * found[0].likely_tok_s(1024))
+    assert "int8 activations" in found[1].source and "activations" not in found[0].source
+
+
 def test_what_a_foreign_table_calls_otherwise_is_left_out(smol: ModelSpec, timed_tables: Any) -> None:
     strange = [
         timed_tables.timing(op, shape, bits, 1, 1e9)
@@ -230,7 +246,7 @@ def test_a_draft_is_planned_where_timed_kernels_promise_more(
     assert plain.knobs.draft_nodes == 0 and drafted.knobs.draft_nodes >= 4
     assert drafted.speed.tokens_per_check.number > 2
     assert isinstance(cheap.host, HostBudget) and cheap.host.kernels is not None
-    kernels = cheap.host.kernels.kernels("avx2", 8)
+    kernels = cheap.host.kernels.kernels_of(drafted.knobs)
     timed = timed_passes(smol, _knobs(cheap), kernels)
     assert timed is not None
     choice = choose_draft(DEFAULT_STATISTICS, timed.pass_seconds(1024))
@@ -248,7 +264,7 @@ def test_speed_is_the_tokens_over_a_step(smol: ModelSpec, timed_tables: Any) -> 
         reported(1e5, "MiB", "test"), unknown("GB/s", "test"), "avx2", reported(2, "cores", "test"), kernels=source
     )
     knobs = KNOBS.with_(draft_nodes=4, draft_depth=4)
-    shape, timed = tree_shape(DEFAULT_STATISTICS, 4, 4), timed_passes(smol, knobs, source.kernels("avx2", 2))
+    shape, timed = tree_shape(DEFAULT_STATISTICS, 4, 4), timed_passes(smol, knobs, source.kernels_of(knobs))
     assert timed is not None
     speed = estimate_speed(smol, knobs, None, host)
     assert speed.decode_tok_s.number == pytest.approx(shape.tokens / timed.step(shape, 1024).likely, abs=1e-3)

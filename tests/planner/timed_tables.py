@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from twofold.planner.timed import names
+from twofold.profiles.activations import Activations
 from twofold.profiles.figures import measured
 from twofold.profiles.hardware import KernelTiming
 from twofold.profiles.model_spec import ModelSpec
@@ -16,10 +17,21 @@ Cost = Callable[[str, int, int], float]
 
 
 def timing(
-    op: str, shape: str, bits: int, rows: int, us: float, *, isa: str = "avx2", threads: int = 2, spread: float = 0.0
+    op: str,
+    shape: str,
+    bits: int,
+    rows: int,
+    us: float,
+    *,
+    isa: str = "avx2",
+    threads: int = 2,
+    spread: float = 0.0,
+    activations: Activations = "int16",
 ) -> KernelTiming:
     figure = measured(us, "us", "made up", n=7, spread=spread)
-    return KernelTiming(op=op, shape=shape, bits=bits, rows=rows, isa=isa, threads=threads, latency_us=figure)
+    return KernelTiming(
+        op=op, shape=shape, bits=bits, rows=rows, isa=isa, threads=threads, latency_us=figure, activations=activations
+    )
 
 
 def plain_cost(op: str, size: int, rows: int) -> float:
@@ -29,11 +41,17 @@ def plain_cost(op: str, size: int, rows: int) -> float:
 
 
 def table(
-    spec: ModelSpec, cost: Cost = plain_cost, *, bits: Iterable[int] = (6,), isa: str = "avx2", threads: int = 2
+    spec: ModelSpec,
+    cost: Cost = plain_cost,
+    *,
+    bits: Iterable[int] = (6,),
+    isa: str = "avx2",
+    threads: int = 2,
+    activations: Activations = "int16",
 ) -> tuple[KernelTiming, ...]:
     """Timings of all parts of `spec`."""
     return tuple(
-        timing(op, shape, width, rows, cost(op, size, rows), isa=isa, threads=threads)
+        timing(op, shape, width, rows, cost(op, size, rows), isa=isa, threads=threads, activations=activations)
         for op, shape, width, size in _parts(spec, tuple(bits))
         for rows in ROWS
     )

@@ -39,10 +39,19 @@ def _file() -> Path:
 def test_what_was_measured_comes_back_with_n_and_spread() -> None:
     assert own_timings() == ()
     rows = (timing(1), timing(5, 40.0), timing(1, isa="generic"), timing(1, threads=1), timing(1, bits=8))
+    rows += (timing(1, activations="int8"),)
     assert save_timings(rows)
     assert own_timings() == rows
     assert (own_timings()[0].latency_us.n, own_timings()[0].latency_us.spread) == (7, 0.5)
     assert _file().stat().st_mode & 0o077 == 0
+
+
+def test_a_time_without_activations_is_of_the_usual_ones() -> None:
+    save_timings((timing(),))
+    document = json.loads(_file().read_text())
+    del document["kernels"][0]["activations"]
+    _file().write_text(json.dumps(document))
+    assert own_timings() == (timing(activations="int16"),)
 
 
 def test_a_newer_time_of_the_same_kernel_takes_the_place_of_the_older() -> None:

@@ -158,10 +158,34 @@ def test_versions_an_older_file_stays_as_it_is_and_a_newer_field_needs_the_newer
     assert refused.value.needed is not None and "schema_version 2" in refused.value.needed
 
 
+def test_kernels_of_other_activations_need_the_newer_version_and_say_so() -> None:
+    profile = HardwareProfile.model_validate_json(json.dumps(MACHINE))
+    other = profile.kernels[0].model_copy(update={"activations": "int8"})
+    mixed = profile.model_copy(update={"kernels": (*profile.kernels, other)})
+    found, _ = with_runs(mixed, (), words=())
+    document = json.loads(export_bytes(found, words=()))
+    assert document["schema_version"] == 2
+    assert [one.get("activations") for one in document["kernels"]] == [None] * len(profile.kernels) + ["int8"]
+    assert parse_profile(json.dumps(document).encode(), "x") == found
+    assert "split_linear, int8 activations" in markdown_bytes(found, words=()).decode()
+    with pytest.raises(InvalidProfile, match="not valid"):
+        parse_profile(json.dumps(document | {"schema_version": 1}).encode(), "x")
+
+
+def test_sessions_under_other_activations_are_runs_of_their_own() -> None:
+    usual, other = observed_runs([session(), session(activations="int8"), session()])[::-1]
+    assert (usual.activations, other.activations) == ("int16", "int8")
+    document = full_document()
+    document["observed"][-1]["activations"] = "int8"
+    rows = markdown_lines(HardwareProfile.model_validate_json(json.dumps(document)))
+    assert any("residual, int8 activations" in row for row in rows)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"threads": 0}, {"threads": "2"}, {"first_token_s": {"value": 1, "unit": "h", "source": "measured", "by": "x"}},
+        {"activations": "int4"}, {"threads": 0}, {"threads": "2"},
+        {"first_token_s": {"value": 1, "unit": "h", "source": "measured", "by": "x"}},
         {"device": "tpu"}, {"filled_tokens": -1}, {"observed_on": "12:30"}, {"isa": "a\x1b[2J"}, {"path": "x"},
         {"prefill_tok_s": {"value": 1e300, "unit": "tok/s", "source": "measured", "by": "x"}},
     ],
