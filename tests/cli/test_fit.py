@@ -340,8 +340,8 @@ def test_a_checkpoints_own_kl_is_shown(
     other = document(capsys, str(folder), "--activations", "int8")
     assert other["plan"]["activations"] == "int8" and other["kl"]["source"] == "unknown"
     assert "--activations int8" in other["kl"]["by"]
-    kl["value"] = 0.0456
-    measured = {"other_activations": {"int8": {"rows": {"verifier": {"kl": kl}}, "tokens": 4321}}}
+    int8 = {"rows": {"verifier": {"kl": kl | {"value": 0.0456}}}, "tokens": 4321}
+    measured = {"other_activations": {"int8": int8}}
     config["quantization_config"]["measured"] |= measured
     (folder / "config.json").write_text(json.dumps(config))
     assert document(capsys, str(folder), "--activations", "int8")["kl"]["value"] == 0.0456

@@ -83,6 +83,19 @@ def test_a_profiles_timings_are_reported_and_nothing_is_borrowed_between_machine
     assert "kernels" not in bare["by"]
 
 
+def test_timings_serve_plans_of_their_activations_alone(
+    tiny_checkpoint: Path, timed_tables: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = _table(timed_tables, tiny_checkpoint)
+    save_timings(table)
+    int8 = (str(tiny_checkpoint), "--activations", "int8")
+    assert "kernels" not in _fit(capsys, *int8)["speed"]["decode_tok_s"]["by"]
+    save_timings(one.model_copy(update={"activations": "int8"}) for one in table)
+    assert "int8 activations" in _fit(capsys, *int8)["speed"]["decode_tok_s"]["by"]
+    usual = _fit(capsys, str(tiny_checkpoint))["speed"]["decode_tok_s"]["by"]
+    assert "kernels measured here" in usual and "int8" not in usual
+
+
 @pytest.mark.parametrize("cheap", [True, False])
 def test_a_start_chooses_its_draft_by_timed_kernels(tiny_checkpoint: Path, timed_tables: Any, cheap: bool) -> None:
     save_timings(_table(timed_tables, tiny_checkpoint, cheap_drafts=cheap))
@@ -96,6 +109,7 @@ def test_a_start_chooses_its_draft_by_timed_kernels(tiny_checkpoint: Path, timed
 def test_without_them_a_start_measures_passes_as_before(tiny_checkpoint: Path, timed_tables: Any) -> None:
     table = _table(timed_tables, tiny_checkpoint)
     save_timings(one.model_copy(update={"threads": one.threads + 1}) for one in table)
-    launched = launch(LaunchOptions(model=str(tiny_checkpoint)))
-    assert launched is not None and len(list(passes_dir().glob("*.json"))) == 1
-    launched.engine.close()
+    for activations, n_measured in (("int16", 1), ("int8", 2), ("int8", 2)):
+        launched = launch(LaunchOptions(model=str(tiny_checkpoint), activations=activations))
+        assert launched is not None and len(list(passes_dir().glob("*.json"))) == n_measured
+        launched.engine.close()

@@ -69,7 +69,8 @@ def test_json_holds_plan_default_comparison_and_noise(
         assert duel["is_won"] == found["is_tuned"] == (duel["saved"]["value"] > duel["must_exceed"])
         assert duel["rounds"] >= 6 and all(_is_figure(duel[name]) for name in ("trial_0_turn_s", "candidate_turn_s"))
     expected = duel["candidate"] if found["is_tuned"] else found["trial_0"]
-    knobs = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "residual_bits", "context_tokens")
+    knobs = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "activations", "residual_bits")
+    knobs += ("context_tokens",)
     assert all(found["plan"][name] == expected[name] for name in knobs)
     verified = found["verification"]
     assert verified["is_verified"] and verified["peak"]["value"] == pytest.approx(
@@ -92,6 +93,24 @@ def test_chat_uses_the_plan_unless_something_else_is_asked_for(
     for options in ({"ctx": 128}, {"kv": "q8_0"}, {"threads": other_threads}):
         assert not _opened(tiny_checkpoint, **options).plan.tuned
     assert _opened(tiny_checkpoint, threads=opened.plan.threads).plan.tuned
+
+
+def test_activations_stay_as_asked_and_nothing_of_two_kinds_mixes(
+    tune: Callable[..., int], tiny_checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune(*QUICK) == 0
+    (journal,) = (state_dir() / "studies").glob("*.journal")
+    capsys.readouterr()
+    assert tune(*QUICK, "--activations", "int8", "--format", "json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["plan"]["activations"] == found["trial_0"]["activations"] == "int8"
+    assert found["ab"] is None or found["ab"]["candidate"]["activations"] == "int8"
+    studies = [line for line in journal.read_text().splitlines() if json.loads(line)["op_code"] == 0]
+    assert len({json.loads(line)["study_name"] for line in studies}) == 2
+    assert len(list(tuned_dir().glob("*.json"))) == 2
+    for activations in ("int16", "int8"):
+        opened = _opened(tiny_checkpoint, activations=activations)
+        assert opened.plan.tuned and opened.plan.activations == opened.engine.config.activations == activations
 
 
 def test_a_plan_of_another_build_is_reported_and_not_used(
@@ -157,6 +176,8 @@ def test_nothing_is_tried_when_only_verifying(
         (("--trials", "-1"), 2, "--trials"),
         (("--budget", "0"), 2, "--budget"),
         (("--kv", "f8"), 2, "--kv"),
+        (("--activations", "f16"), 2, "--activations"),
+        (("--min-quality", "0.001", "--activations", "int8"), 2, "below the quality floor"),
         (("--residual-bits", "7"), 2, "another residual width"),
         (("--storage", "redis://:hunter2secret@127.0.0.1:1/0"), 2, "storage cannot be used"),
         (("--storage", "postgresql://u:hunter2secret@127.0.0.1:1/d"), 2, "storage cannot be used"),

@@ -118,6 +118,16 @@ def test_real_times_make_up_a_machine(checkpoint: Checkpoint, make_plan: Callabl
     assert {"passes in parts", "attention", "4-bit residual", "steps"} == set(told)
 
 
+def test_timings_say_under_which_activations_the_passes_ran(
+    checkpoint: Checkpoint, make_plan: Callable[..., Plan]
+) -> None:
+    plan = make_plan(activations="int8")
+    bench = TimingBench(checkpoint, choose_backend("cpu", 1), plan, 1 << 40, SMALL, clock=ticks())
+    found = bench.run("avx2").timings
+    assert {one.activations for one in found} == {"int8"}
+    assert Kernels.of(found, "avx2", 1) is None and Kernels.of(found, "avx2", 1, "int8") is not None
+
+
 def test_layers_are_timed_until_they_outgrow_the_caches_and_every_kind_is_there(
     checkpoint: Checkpoint, make_checkpoint: Callable[..., Path]
 ) -> None:

@@ -58,6 +58,8 @@ def test_the_engine_is_made_anew_only_for_a_wider_plan(bench: TurnBench, plan: P
     bench.measure(plan.model_copy(update={"draft_nodes": 6, "draft_depth": 3}), "step")
     wider = _opened(bench)
     assert wider is not first and wider.plan.draft_nodes == 6
+    bench.measure(plan.model_copy(update={"activations": "int8"}), "step")
+    assert _opened(bench) is not wider and _opened(bench).config.activations == "int8"
     bench.measure(plan.model_copy(update={"prefill_chunk": 32}), "prefill")
     assert _opened(bench).plan.prefill_chunk == 32 and _opened(bench).plan.draft_nodes == 6
     bench.measure(plan.model_copy(update={"k_type": "q8_0", "v_type": "q8_0"}), "step")
