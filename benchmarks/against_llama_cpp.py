@@ -42,6 +42,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=_positive, help="of both engines; else what the planner chooses")
     parser.add_argument("--draft-nodes", type=int, help="instead of the plan's")
     parser.add_argument("--draft-depth", type=int, help="with --draft-nodes; else a chain")
+    parser.add_argument("--activations", choices=("int16", "int8"), help="of twofold; llama.cpp's are int8")
     parser.add_argument("--kl-tokens", type=int, help="held-out tokens to judge on; 0 for none, else all")
     parser.add_argument("--binary", type=Path, help="a llama-bench to time instead of llama-cpp-python")
     parser.add_argument("--format", choices=("human", "json"), default="human")
@@ -104,7 +105,8 @@ def measure(options: argparse.Namespace) -> Run:
     context = models.context_for(
         model.spec, max(map(len, chats)), options.tokens, options.prompt_tokens, max(map(len, judged), default=0)
     )
-    chosen, plain = models.plans(model, context, options.threads, options.draft_nodes, options.draft_depth)
+    drafts = (options.draft_nodes, options.draft_depth)
+    chosen, plain = models.plans(model, context, options.threads, *drafts, options.activations)
     with _stage("making the Q8_0 file"):
         q8_0 = cached_q8_0(model.source)
     with ExitStack() as stack:
@@ -227,6 +229,7 @@ def _about(model: Model, ours: Worker, q8_player: Any, theirs: dict[str, Worker]
         llama["buffers_mib_of_the_source"] = theirs[LLAMA_SOURCE].ask("about")["buffers_mib"]
     return {
         "model": model.name,
+        "activations": plan.activations,
         "commit": commit(),
         "machine": machine | {"load_average": os.getloadavg()[0]},
         "source": {

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from twofold.engine.bench.prompts import BenchTexts
     from twofold.engine.text import ChatTemplate, Tokenizer
     from twofold.planner.plan import Plan
+    from twofold.profiles.activations import Activations
     from twofold.profiles.model_spec import ModelSpec
 
 CONTEXT_STEP = 256
@@ -102,13 +103,18 @@ def context_for(spec: ModelSpec, longest_chat: int, tokens: int, prompt_tokens: 
 
 
 def plans(
-    model: Model, context: int, threads: int | None, draft_nodes: int | None, draft_depth: int | None
+    model: Model,
+    context: int,
+    threads: int | None,
+    draft_nodes: int | None,
+    draft_depth: int | None,
+    activations: Activations | None,
 ) -> tuple[Plan, Plan]:
     """The plan as the planner chooses it (or with the drafts asked for), and the same without drafts."""
     from twofold.cli.launch import make_plan
     from twofold.cli.launch_options import LaunchOptions
 
-    options = LaunchOptions(model=model.name, ctx=context, threads=threads, kv="f16")
+    options = LaunchOptions(model=model.name, ctx=context, threads=threads, kv="f16", activations=activations)
     chosen = make_plan(model.spec, model.residual_bits, options)
     if draft_nodes is not None:
         depth = min(draft_nodes, 64) if draft_depth is None else draft_depth

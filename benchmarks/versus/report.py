@@ -161,9 +161,10 @@ def show(run: Run, sink: Sink) -> None:
 
 
 def _titles(run: Run) -> dict[str, str]:
+    twofold = f"twofold, {run.about['activations']}"
     titles = {
-        CHOSEN: f"twofold, {run.drafts}",
-        PLAIN: "twofold, no drafts",
+        CHOSEN: f"{twofold}, {run.drafts}",
+        PLAIN: f"{twofold}, no drafts",
         LLAMA_Q8: "llama.cpp Q8_0",
         LLAMA_SOURCE: f"llama.cpp on the source ({run.about['source']['types']})",
     }
