@@ -19,7 +19,6 @@ class TwofoldSide:
         from twofold.engine.engine import Engine
         from twofold.planner.plan import Plan
 
-        self._checkpoint = checkpoint
         self._engines = {
             name: Engine.load(checkpoint, Plan.from_json(plan), kernels="cpu") for name, plan in plans.items()
         }
@@ -56,9 +55,9 @@ class TwofoldSide:
             EngineFailed: a bit differs.
         """
         from twofold.engine.bench.self_check import check_kernels
-        from twofold.engine.checkpoint import Checkpoint
 
-        return check_kernels(Checkpoint.open(self._checkpoint), self._engines[plan].backend.ops, tokens).to_json()
+        engine = self._engines[plan]
+        return check_kernels(engine.checkpoint, engine.backend.ops, tokens).to_json()
 
     def about(self) -> dict[str, Any]:
         """The tier and threads that run."""

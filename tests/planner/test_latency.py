@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
 
 from twofold.planner.knobs import Knobs
-from twofold.planner.latency import Speed, estimate_speed
+from twofold.planner.latency import Speed, SpeedModel, estimate_speed
 from twofold.planner.machine import MachineBudget
 from twofold.planner.propose import place_on_card
 from twofold.profiles.figures import Figure
@@ -72,3 +75,26 @@ def test_a_prompt_longer_than_the_context_has_no_first_token(
     speed = estimate_speed(shipped("Qwen/Qwen3-8B"), CPU.with_(context_tokens=4096), None, machine().host)
     assert speed.ttft_1k_s.is_known
     assert not speed.ttft_8k_s.is_known
+
+
+def test_arithmetic_follows_the_planes(
+    shipped: Callable[[str], ModelSpec], machine: Callable[..., MachineBudget]
+) -> None:
+    """Where it is the bound: a prompt's passes, and a check of many rows; memory-bound passes are as they were."""
+    spec, host = shipped("Qwen/Qwen3-8B"), machine(gb_s=1e4).host
+    knobs = CPU.with_(draft_nodes=32, draft_depth=4)
+    seconds = {
+        activations: SpeedModel(spec, knobs.with_(activations=activations), None, host)
+        for activations in ("int16", "int8", "int16/int8")
+    }
+    rate = replace(seconds["int16"].cases[1], layer_s=0.0)
+    checks = {name: model.work.verify_seconds(0, rate) for name, model in seconds.items()}
+    prompts = {name: model.work.prefill_seconds(64, rate) for name, model in seconds.items()}
+    drafts = {name: model.work.draft_seconds(0, rate) for name, model in seconds.items()}
+    assert checks["int16"] and prompts["int16"] and drafts["int16"]
+    assert checks["int8"] == pytest.approx(checks["int16"] / 2) == pytest.approx(prompts["int8"] * 33 / 64)
+    assert checks["int16/int8"] == pytest.approx(checks["int16"] * 3 / 4)
+    assert drafts["int16"] == drafts["int16/int8"] == pytest.approx(2 * (drafts["int8"] or 0.0))
+    slow = machine(gb_s=1.0).host
+    found = [estimate_speed(spec, CPU.with_(activations=one), None, slow).decode_tok_s for one in ("int16", "int8")]
+    assert found[0].number == found[1].number

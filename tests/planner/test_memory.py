@@ -100,3 +100,15 @@ def test_a_card_has_every_term_of_a_split_run(shipped: Callable[[str], ModelSpec
     everything = knobs.with_(resident=tuple(group.name for group in shipped("Qwen/Qwen3-8B").groups))
     whole = vram_memory(shipped("Qwen/Qwen3-8B"), everything)
     assert whole.find("exchange") is None and whole.find("prefill_stream") is None
+
+
+def test_a_hand_off_has_as_many_planes_as_the_residual_reads(shipped: Callable[[str], ModelSpec]) -> None:
+    spec = shipped("Qwen/Qwen3-8B")
+    knobs = KNOBS.with_(device="cuda", draft_nodes=8, draft_depth=4)
+    widest = max(spec.groups, key=lambda group: 2 * group.in_features + 4 * group.out_features)
+    for activations, planes in (("int16", 2), ("int8", 1), ("int8/int16", 2), ("int16/int8", 1)):
+        one = knobs.with_(activations=activations)
+        for memory in (vram_memory(spec, one), host_memory(spec, one)):
+            term = memory.find("exchange")
+            assert term is not None
+            assert term.bytes == 2 * 9 * (planes * widest.in_features + 4 * widest.out_features)
