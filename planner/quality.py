@@ -1,8 +1,8 @@
 """Quality of a plan or a file: its class, and the KL divergence where somebody measured it.
 
 A class orders what nobody measured on the model at hand: q8 is what int8 in groups of 32 gives; int8 activations leave
-it as it is, since Q8_0 is run with them. A KL is only ever
-somebody's measurement of the same model; there is no formula from bits to KL.
+it as it is, since Q8_0 is run with them. A KL is only ever somebody's measurement of the same model; there is no
+formula from bits to KL.
 """
 
 from __future__ import annotations
