@@ -23,6 +23,7 @@ _QUANT_CLASS: dict[str, QualityClass] = {"Q8_0": "q8", "Q6_K": "q6", "Q4_K_M": "
 _GEMMA = "reported for this model: 32 chat texts, the weights dequantised in torch, against bf16"
 _QWEN = "reported for this model: WikiText-2, 81,880 tokens, the weights dequantised in torch, against bf16"
 _SMOL = "twofold eval of smollm2 on two cores of an AMD EPYC: 5,517 held-out tokens, three seeds, against its Q4_1 file"
+_SMOL_INT8 = "against_llama_cpp.py on two cores of an AMD EPYC: 5,517 held-out tokens, one seed, against its Q4_1 file"
 _INT8 = "; int8 in groups of 32, Q8_0-class"
 # By model, then by residual width or GGUF type: KL in nats, and who says so.
 _KNOWN: dict[str, dict[int | str, tuple[float, str]]] = {
@@ -34,7 +35,10 @@ _KNOWN: dict[str, dict[int | str, tuple[float, str]]] = {
     "smollm2": {6: (0.00101, _SMOL), "Q8_0": (0.00109, _SMOL + _INT8)},
 }  # fmt: skip
 # The same of twofold's own widths where activations are int8; a figure above is of int16 ones (or of fp32 in torch).
-_KNOWN_INT8: dict[str, dict[int, tuple[float, str]]] = {}
+_KNOWN_INT8: dict[str, dict[int, tuple[float, str]]] = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": {6: (0.00187, _SMOL_INT8)},
+    "smollm2": {6: (0.00187, _SMOL_INT8)},
+}
 OTHER_ACTIVATIONS = "other_activations"
 """Where a checkpoint keeps what `twofold eval` measured under other activations than its own, by their names."""
 
