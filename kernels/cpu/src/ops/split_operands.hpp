@@ -22,8 +22,25 @@ TWOFOLD_INLINE V held_broadcast_v(const void* p) {
   return v;
 }
 
-struct Pairs {
-  static constexpr int kStored = 2, kAtOnce = 1;  // registers that a decoded vector takes, and of them added before widening
+// Where four inputs of an output are the bytes of a lane.
+struct WholeBytes {
+  template <int Vector, class Source>
+  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
+    return source.template bytes<Vector>(block, half);
+  }
+};
+
+// And stay so in a strip.
+struct StoredBytes : WholeBytes {
+  static constexpr int kStored = 1;  // registers that a decoded vector takes
+  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
+  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
+    return reinterpret_cast<const std::uint8_t*>(x.q);
+  }
+};
+
+struct Pairs : WholeBytes {
+  static constexpr int kStored = 2, kAtOnce = 1;  // stored registers, and how many add up before they are widened
 
   // Four inputs of a row, for every register of weights that meets them.
   struct Quad {
@@ -43,10 +60,6 @@ struct Pairs {
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
 
-  template <int Vector, class Source>
-  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
-    return source.template bytes<Vector>(block, half);
-  }
   TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long apart) {
     store_v(out, even_v(bytes));
     store_v(out + apart, odd_v(bytes));
@@ -54,16 +67,13 @@ struct Pairs {
   TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
     return reinterpret_cast<const std::uint8_t*>(x.t);
   }
-  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int) {
-    add_pairs_v(n, stored, activations);
-    part = n;
-  }
+  TWOFOLD_MEMBER static void add_stored(V& n, V&, V stored, V activations, int) { add_pairs_v(n, stored, activations); }
 };
 
 #if defined(TWOFOLD_QUADS)
 template <int Planes>
-struct Quads {
-  static constexpr int kStored = 1, kAtOnce = 1;
+struct Quads : StoredBytes {
+  static constexpr int kAtOnce = 1;
 
   struct Quad {
     V plane[Planes];
@@ -92,23 +102,12 @@ struct Quads {
     }
   };
 
-  template <int Vector, class Source>
-  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
-    return source.template bytes<Vector>(block, half);
-  }
-  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
-  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
-    return reinterpret_cast<const std::uint8_t*>(x.q);
-  }
-  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int) {
-    add_quads_v(n, stored, activations);
-    part = n;
-  }
+  TWOFOLD_MEMBER static void add_stored(V& n, V&, V stored, V activations, int) { add_quads_v(n, stored, activations); }
 };
 #else
 template <int AtOnce>
-struct Bytes {
-  static constexpr int kStored = 1, kAtOnce = AtOnce;
+struct Bytes : StoredBytes {
+  static constexpr int kAtOnce = AtOnce;
 
   struct Quad {
     V bytes;
@@ -125,14 +124,6 @@ struct Bytes {
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
 
-  template <int Vector, class Source>
-  TWOFOLD_MEMBER static V decode(const Source& source, const std::uint8_t* block, long half) {
-    return source.template bytes<Vector>(block, half);
-  }
-  TWOFOLD_MEMBER static void store(V bytes, std::uint8_t* out, long) { store_v(out, bytes); }
-  TWOFOLD_MEMBER static const std::uint8_t* activations(const GroupRows& x) {
-    return reinterpret_cast<const std::uint8_t*>(x.q);
-  }
   // The `turn`-th of the registers that are added before they are widened.
   TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int turn) {
     const V products = multiply_bytes_v(stored, activations);
