@@ -26,6 +26,14 @@ def checkpoint(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     return shutil.copytree(tiny_checkpoint, tmp_path / "own")
 
 
+@pytest.fixture
+def common(checkpoint: Path, tmp_path: Path) -> tuple[str, ...]:
+    """What every run here is asked: 300 tokens of a text."""
+    text = tmp_path / "text.txt"
+    text.write_text("Every row of a text is judged. " * 40)
+    return (str(checkpoint), "--text", str(text), "--text-tokens", "300", "--threads", "1", "--format", "json")
+
+
 def _eval(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["twofold", "eval", *arguments])
     return cli.main()
@@ -37,11 +45,8 @@ def _measured(checkpoint: Path) -> dict[str, Any]:
 
 
 def test_the_cost_of_a_cache_is_measured_shown_and_kept(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    checkpoint: Path, common: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("Every row of a text is judged. " * 40)
-    common = (str(checkpoint), "--text", str(text), "--text-tokens", "300", "--threads", "1", "--format", "json")
     found: dict[str, Any] = {}
     for flags in (("--kv", "q4_0"), ("--kv-k", "q8_0"), ("--kv-v", "q4_0")):
         assert _eval(monkeypatch, *common, *flags) == 0
@@ -61,11 +66,8 @@ def test_the_cost_of_a_cache_is_measured_shown_and_kept(
 
 
 def test_what_was_measured_under_other_activations_is_kept_apart(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    checkpoint: Path, common: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text("Every row of a text is judged. " * 40)
-    common = (str(checkpoint), "--text", str(text), "--text-tokens", "300", "--threads", "1", "--format", "json")
     found: dict[str, Any] = {}
     for activations in ("int16", "int8"):
         assert _eval(monkeypatch, *common, "--kv", "q4_0", "--activations", activations) == 0

@@ -16,7 +16,8 @@ struct PeakSample {
 };
 
 // `chunks` runs of the tier's "pairs" (16-bit products) or "bytes" (8-bit ones) over the thread pool; one chunk stays on the
-// caller's thread. Throws std::invalid_argument for a kind that the tier lacks, or numbers below 1.
+// caller's thread. Throws std::invalid_argument for a kind that the tier lacks, numbers below 1, or a product too large for
+// its sums.
 PeakSample multiply_adds(const std::string& kind, long chunks, long repetitions, int weight, int activation);
 
 struct SweepSeconds {

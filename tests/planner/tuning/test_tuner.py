@@ -14,6 +14,17 @@ from twofold.planner.tuning.meter import Piece
 from twofold.planner.tuning.tuner import TRIALS, Tuner
 
 
+class Timed(Surface):
+    """A surface whose samples take the time that they say."""
+
+    now_seconds = 0.0
+
+    def sample(self, point: Point, piece: Piece) -> float:
+        seconds = super().sample(point, piece)
+        self.now_seconds += seconds
+        return seconds
+
+
 @pytest.mark.parametrize("seed", [2, 87, 137])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gain_is_reached_and_nothing_is_lost(family: str, seed: int) -> None:
@@ -67,18 +78,10 @@ def test_trial_0_that_does_not_fit_is_refused() -> None:
 
 def test_time_that_runs_out_still_ends_with_a_comparison() -> None:
     surface = Surface("memory wall", 1)
-    now = [0.0]
-
-    class Slow(Surface):
-        def sample(self, point: Point, piece: Piece) -> float:
-            seconds = super().sample(point, piece)
-            now[0] += seconds
-            return seconds
-
-    slow = Slow("memory wall", 1)
-    found = Tuner(slow.space, slow, surface.baseline, seconds=60.0, clock=lambda: now[0]).run()
+    slow = Timed("memory wall", 1)
+    found = Tuner(slow.space, slow, surface.baseline, seconds=60.0, clock=lambda: slow.now_seconds).run()
     assert found.search.n_trials < TRIALS
-    assert now[0] < 90
+    assert slow.now_seconds < 90
     assert surface.true_seconds(found.point) <= 1.01 * surface.true_seconds(surface.baseline)
 
 
@@ -110,17 +113,9 @@ def test_finalists_are_named_before_they_are_compared() -> None:
 @pytest.mark.parametrize(("turns", "is_compared"), [(1e-6, False), (40.0, True)])
 def test_a_budget_that_trial_0_uses_up_is_told(turns: float, is_compared: bool) -> None:
     """Four trials once gave trial 0 all the time there was; only a budget below its own first turns does now."""
-    now = [0.0]
-
-    class Slow(Surface):
-        def sample(self, point: Point, piece: Piece) -> float:
-            seconds = super().sample(point, piece)
-            now[0] += seconds
-            return seconds
-
-    slow = Slow("memory wall", 1)
+    slow = Timed("memory wall", 1)
     budget = turns * slow.true_seconds(slow.baseline)
-    found = Tuner(slow.space, slow, slow.baseline, n_trials=4, seconds=budget, clock=lambda: now[0]).run()
+    found = Tuner(slow.space, slow, slow.baseline, n_trials=4, seconds=budget, clock=lambda: slow.now_seconds).run()
     assert (found.n_others > 0) is is_compared and found.seconds == budget
     if not is_compared:
         assert found.is_out_of_time and found.search.n_trials == 1 and found.duel is None and not found.is_tuned

@@ -15,21 +15,13 @@ void attention_query(const float* q, long dim, KvType type, float* out, float* s
   }
   const long padded = kv_blocks(dim) * kKvBlock;
   rotate_head(q, dim, scratch);
-  float highest = 0.0f;
-  int finite = 1;
-  for (long i = 0; i < dim; ++i) {
-    const float a = __builtin_fabsf(scratch[i]);
-    finite &= a <= 3.40282347e38f;
-    highest = a > highest ? a : highest;
-  }
-  float scale = highest / 127.0f;
-  if (scale == 0.0f) scale = 1.0f;
+  bool finite = true;
+  const float scale = scale_of(scratch, dim, finite);
   std::int16_t* t = reinterpret_cast<std::int16_t*>(out);
   for (long i = 0; i < padded; ++i) {
-    t[i] = static_cast<std::int16_t>(finite != 0 ? combined_planes(scratch[i], scale) : 0);
+    t[i] = static_cast<std::int16_t>(finite ? combined_planes(scratch[i], scale) : 0);
   }
-  if (finite == 0) scale = __builtin_nanf("");
-  out[padded / 2] = scale / 254.0f;
+  out[padded / 2] = finite ? scale / 254.0f : __builtin_nanf("");
 }
 
 // scores[h][t] = Sum16(q[h] . k_t) * scale for eight positions.

@@ -124,12 +124,12 @@ struct Bytes : StoredBytes {
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
 
-  // The `turn`-th of the registers that are added before they are widened.
-  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int turn) {
+  // The `turn`-th of the registers that are added before they are widened, and multiplied by `factor` then.
+  TWOFOLD_MEMBER static void add_stored(V& n, V& part, V stored, V activations, int turn, int factor = 1) {
     const V products = multiply_bytes_v(stored, activations);
     part = turn == 0 ? products : add_words_v(part, products);
     TWOFOLD_HOLD(part);
-    if (turn == AtOnce - 1) add_pairs_v(n, part, words_v(1));
+    if (turn == AtOnce - 1) add_pairs_v(n, part, words_v(factor));
   }
 };
 
@@ -141,14 +141,8 @@ struct Nibbles {
     V n = {}, low = {}, high = {};
     template <int Vector>
     TWOFOLD_MEMBER void add(const NibblePair& u, const Quad& x) {
-      const V low_products = multiply_bytes_v(u.low, x.bytes), high_products = multiply_bytes_v(u.high, x.bytes);
-      low = Vector == 0 ? low_products : add_words_v(low, low_products);
-      high = Vector == 0 ? high_products : add_words_v(high, high_products);
-      TWOFOLD_HOLD(low);
-      TWOFOLD_HOLD(high);
-      if (Vector < 3) return;
-      add_pairs_v(n, low, words_v(1));
-      add_pairs_v(n, high, words_v(16));
+      Bytes<4>::add_stored(n, low, u.low, x.bytes, Vector);
+      Bytes<4>::add_stored(n, high, u.high, x.bytes, Vector, 16);
     }
     TWOFOLD_MEMBER V total(std::int32_t excess) const { return subtract_v(n, ints_v(excess)); }
   };
