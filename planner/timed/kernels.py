@@ -53,6 +53,7 @@ class Kernels:
     spread: float = 0.0
     _known: dict[tuple[object, ...], Estimate] = field(default_factory=dict)
     _surfaces: dict[int, dict[str, Surface]] = field(default_factory=dict)
+    _others: dict[tuple[str, str, int], Points] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -90,19 +91,32 @@ class Kernels:
             return self._at(table[shape, bits], rows)
         widths = sorted({width for _, width in table}, key=lambda width: (abs(width - bits), -width))
         gap = None if widths[0] == bits else f"{op}: {bits} bits are taken from {widths[0]}"
-        if (shape, widths[0]) in table:
-            found = self._at(table[shape, widths[0]], rows)
-        else:
-            known = {
-                _sizes(one): self._at(points, rows) for (one, width), points in table.items() if width == widths[0]
-            }
-            found = other_shape(known, (group.out_features, group.in_features), f"{op} of other shapes")
+        own = table.get((shape, widths[0]))
+        found = self._at(own if own is not None else self._other_shape(op, shape, widths[0]), rows)
         if gap is None:
             return found
         # between "time follows the bytes of a weight" and "time does not depend on its width"
         change = (bits + names.BASE_BITS) / (widths[0] + names.BASE_BITS)
         low, high = sorted((1.0, change))
         return Estimate(found.low * low, found.likely, found.high * high, found.gaps | {gap})
+
+    def _other_shape(self, op: str, shape: str, bits: int) -> Points:
+        """A shape that was never timed, at the rows that others were. What lies between and beyond is read off these as
+        off timings, made never falling: predicted for each number of rows alone, a wider pass could cost less, since
+        the shapes timed scatter apart from each other.
+        """
+        key = op, shape, bits
+        if key not in self._others:
+            timed = {_sizes(one): points for (one, width), points in self.tables[op].items() if width == bits}
+            self._others[key] = {
+                rows: other_shape(
+                    {sizes: self._at(points, rows) for sizes, points in timed.items()},
+                    _sizes(shape),
+                    f"{op} of other shapes",
+                )
+                for rows in sorted({rows for points in timed.values() for rows in points})
+            }
+        return self._others[key]
 
     def attention(self, layer: LayerSpec, kv_type: KvType, context: int, rows: int) -> Estimate:
         """Attention of a layer behind `context` committed positions."""

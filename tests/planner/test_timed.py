@@ -27,7 +27,7 @@ from twofold.planner.timed.trees import DEPTHS, NODES, tree_costs
 from twofold.planner.verdict import fit
 from twofold.profiles.figures import reported, unknown
 from twofold.profiles.hardware import HardwareProfile, KernelTiming
-from twofold.profiles.model_spec import ModelSpec
+from twofold.profiles.model_spec import LinearGroup, LinearSpec, ModelSpec
 
 KNOBS = Knobs("cpu", 8192, 6, "f16", "f16", (), 0, 0, 64, 2, "avx2")
 
@@ -108,6 +108,53 @@ def test_wider_passes_and_longer_contexts_never_cost_less(
         assert 0 <= now.low <= now.likely <= now.high
         assert now.likely <= one(rows + 3, context).likely * (1 + 1e-9)
         assert now.likely <= one(rows, context + 500).likely * (1 + 1e-9)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30), rows=st.integers(1, 90), step=st.integers(1, 30))
+@example(seed=3, rows=500, step=9)  # beyond what was timed
+def test_wider_passes_of_a_model_that_was_never_timed_never_cost_less(
+    passes: Callable[..., TimedPasses], shipped: Callable[[str], ModelSpec], timed_tables: Any,
+    seed: int, rows: int, step: int,
+) -> None:  # fmt: skip
+    rng = random.Random(seed)
+    timed = passes(
+        spec=shipped("Qwen/Qwen3-8B"),
+        cost=lambda op, size, rows: timed_tables.plain_cost(op, size, rows) * rng.uniform(0.3, 3),
+    )
+    for one in (timed.verify, timed.draft, timed.chunk):
+        now = one(rows, 512)
+        assert 0 <= now.low <= now.likely <= now.high
+        assert now.likely <= one(rows + step, 512).likely * (1 + 1e-9)
+
+
+_SIZES = st.sampled_from([64, 100, 576, 960, 1536, 4096])
+_CURVES = st.dictionaries(
+    st.tuples(_SIZES, _SIZES),
+    st.dictionaries(st.integers(1, 64), st.floats(1e-2, 1e4), min_size=1, max_size=5),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(curves=_CURVES, wanted=st.tuples(_SIZES, _SIZES), rows=st.integers(1, 200), step=st.integers(1, 50))
+@example({(64, 64): {1: 1.0, 9: 1.0}, (576, 64): {1: 1.0, 9: 90.0}}, (64, 4096), 1, 8)
+@example({(64, 64): {1: 10.0}, (576, 64): {9: 1.0}}, (960, 64), 1, 70)  # no number of rows in common
+def test_another_shape_costs_no_less_with_more_rows(
+    curves: dict[tuple[int, int], dict[int, float]], wanted: tuple[int, int], rows: int, step: int
+) -> None:
+    """Whatever was timed, of how many rows each."""
+    table = {
+        (f"{outputs}x{inputs}", 6): {n: Estimate(0.9 * us, us, 1.2 * us) for n, us in points.items()}
+        for (outputs, inputs), points in curves.items()
+    }
+    kernels = Kernels("avx2", 2, {names.LINEAR: table})
+    group = LinearGroup("wanted", (LinearSpec("wanted", wanted[1], wanted[0]),))
+    now, then = (kernels.linear(names.LINEAR, group, 6, n) for n in (rows, rows + step))
+    assert 0 <= now.low <= now.likely <= now.high
+    assert now.likely <= then.likely * (1 + 1e-9) and now.high <= then.high * (1 + 1e-9)
+    is_known = wanted in curves
+    assert is_known or "linear of other shapes" in now.gaps
 
 
 def test_another_width_is_taken_between_its_bytes_and_no_change(passes: Callable[..., TimedPasses]) -> None:
