@@ -94,13 +94,15 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         request = request.with_context(min(request.context_tokens, spec.context_length))
     if ref.path is not None and ref.path.is_dir():
         check_shards(ref.path)
-    kl = None
+    kl = int8_kl = None
     if ref.kind == "checkpoint" and ref.path is not None:
-        made, statistics = _checkpoint_facts(ref.path)
-        activations = request.activations or made.activations
-        kl = checkpoint_kl(measured_under(made.measured, made.activations, activations))
-        request = replace(request, fixed_bits=made.residual_bits, activations=activations, statistics=statistics)
+        config, statistics = _checkpoint_facts(ref.path)
+        own = config.activations
+        kl = checkpoint_kl(measured_under(config.measured, own, request.activations or own))
+        int8_kl = checkpoint_kl(measured_under(config.measured, own, "int8"))
+        request = replace(request, fixed_bits=config.residual_bits, fixed_activations=own, statistics=statistics)
     asked = replace(asked, machine=_with_sessions(asked.machine, ref))
+    made = _made(ref, request)
     report = fit(
         spec,
         asked.machine,
@@ -110,13 +112,28 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else ref.repo if ref.file is not None else None,
         gguf_tensors=_tensors(ref),
         kl=kl,
+        int8_kl=int8_kl,
+        base_levels=made.base_levels if made is not None else None,
         command=asked.command.without(_SHOWING),
         n_trials=asked.n_trials,
         storage_url=asked.storage,
         on_trial=on_trial,
     )
-    report = replace(_with_engine(report), is_forced=asked.is_forced)
+    report = replace(_with_engine(_with_slow_base(report, ref, made, asked)), is_forced=asked.is_forced)
     return _with_pictures(report, spec, asked, request) if asked.with_pareto else report
+
+
+def _with_slow_base(report: FitReport, ref: ModelRef, made: CheckpointConfig | None, asked: Asked) -> FitReport:
+    """With the note that int8 activations bring little with this checkpoint, where they were or could be asked for."""
+    from twofold.cli.rounding import slow_base_of
+    from twofold.planner.rounding import OTHER, is_wide
+
+    request = asked.request
+    if made is None or request.activations not in (None, OTHER) or OTHER not in request.quality.activations:
+        return report
+    if not is_wide(report.evaluation.knobs, asked.machine.host, made.base_levels, OTHER):
+        return report
+    return replace(report, notes=(*report.notes, slow_base_of(ref, made)))
 
 
 def _with_pictures(report: FitReport, spec: ModelSpec, asked: Asked, request: Request) -> FitReport:
@@ -189,6 +206,29 @@ def _checkpoint_facts(path: Path) -> tuple[CheckpointConfig, RankStatistics | No
     return config, ranks
 
 
+def _made(ref: ModelRef, request: Request) -> CheckpointConfig | None:
+    """How the checkpoint was made that the plan would run: the one named, or that of the model named, where it was
+    quantised here.
+    """
+    from twofold.profiles.settings import checkpoints_dir
+
+    if ref.kind == "checkpoint":
+        return None if ref.path is None else _config_of(ref.path)
+    return _config_of(checkpoints_dir() / f"{ref.name}-r{request.bits()}-s0")
+
+
+def _config_of(folder: Path) -> CheckpointConfig | None:
+    """A checkpoint's configuration; None where it is missing, unfinished or damaged: whoever opens it says so."""
+    from twofold.engine.checkpoint.config import CheckpointConfig
+    from twofold.profiles.errors import TwofoldError
+    from twofold.profiles.readers.local import read_json_object
+
+    try:
+        return CheckpointConfig.from_json(read_json_object(folder / "config.json").get("quantization_config"))
+    except (OSError, TwofoldError):
+        return None
+
+
 def _with_sessions(machine: MachineBudget, ref: ModelRef) -> MachineBudget:
     """`machine` whose own sessions are told by the checkpoint that they ran: the one named, or those made of the
     model named; where it lies and what its folder is called is nothing to a session.
@@ -212,15 +252,10 @@ def _with_sessions(machine: MachineBudget, ref: ModelRef) -> MachineBudget:
 
 def _identity(folder: Path) -> tuple[str | None, str | None]:
     """A checkpoint's key, and the name of the model that it was made from; None where its configuration has none."""
-    from twofold.engine.checkpoint.config import CheckpointConfig
-    from twofold.profiles.errors import TwofoldError
     from twofold.profiles.rank_store import rank_key
-    from twofold.profiles.readers.local import read_json_object
 
-    try:
-        found = read_json_object(folder / "config.json")
-        config = CheckpointConfig.from_json(found.get("quantization_config"))
-    except (OSError, TwofoldError):  # unfinished or damaged: whoever opens it says so
+    config = _config_of(folder)
+    if config is None:
         return None, None
     name = config.source.get("name")
     return rank_key(config.to_json()), name if isinstance(name, str) and name.strip() else None

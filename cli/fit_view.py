@@ -175,6 +175,14 @@ def _first_token(sink: Sink, report: FitReport) -> None:
         sink.prose(f"             after a prompt of 8K: {shown(speed.ttft_8k_s)}")
 
 
+def _rounding(sink: Sink, report: FitReport) -> None:
+    from twofold.cli.rounding import rounding_line
+
+    if report.rounding is not None:
+        model = report.command.model or report.model
+        sink.prose(rounding_line(report.rounding, model if report.runnable else None))
+
+
 def _host(sink: Sink, report: FitReport) -> None:
     needs = report.host_needs
     if needs is None:
@@ -231,6 +239,7 @@ def show_report(report: FitReport, *, explain: bool = False, pareto: bool = Fals
     _speed(sink, report)
     _observed(sink, report)
     _first_token(sink, report)
+    _rounding(sink, report)
     _host(sink, report)
     _others(sink, report)
     show_choices(sink, report)

@@ -129,6 +129,10 @@ class Needs:
     def verdict(self) -> Verdict:
         return worst([device.verdict for device in self.devices])
 
+    @property
+    def severity(self) -> int:
+        return SEVERITY[self.verdict]
+
 
 def needs(spec: ModelSpec, knobs: Knobs, card: CardBudget | None, host: HostBudget | None, margin_mib: float) -> Needs:
     """Bytes and verdict of `knobs`. A card without a host is judged alone."""

@@ -53,7 +53,8 @@ class CardBudget:
 @dataclass(frozen=True, slots=True)
 class HostBudget:
     """RAM, processor. `isa_tier` is None where unknown; `cores` are the physical cores that this process may use;
-    `own` are this machine's sessions, `kernels` the timings of its kernels, where there are any.
+    `own` are this machine's sessions, `kernels` the timings of its kernels, where there are any. `has_avx_vnni`: the
+    AVX2 kernels multiply with AVX-VNNI; False also where that is not known.
     """
 
     available_mib: Figure
@@ -63,6 +64,7 @@ class HostBudget:
     is_partial: bool = False
     own: OwnRuns | None = None
     kernels: KernelSource | None = None
+    has_avx_vnni: bool = False
 
     @property
     def judges_ram(self) -> bool:
@@ -132,7 +134,9 @@ def host_of(profile: HardwareProfile, *, label: str = "this machine", is_this_ma
         free = reported(limit.number, "MiB", f"the container's limit: {limit.by}")
     tier, cores = best_tier(profile.cpu.isa_tiers), usable_cores(profile)
     kernels = KernelSource(profile.kernels, is_this_machine, label) if profile.kernels else None
-    return HostBudget(free, bandwidth, tier, cores, kernels=kernels)
+    flags = profile.cpu.isa_flags.value
+    has_avx_vnni = isinstance(flags, list) and "avx_vnni" in flags
+    return HostBudget(free, bandwidth, tier, cores, kernels=kernels, has_avx_vnni=has_avx_vnni)
 
 
 def card_of(gpu: Gpu) -> CardBudget:
@@ -230,7 +234,7 @@ def with_host(
     if ram_gb_s is not None:
         host = replace(host, ram_read_gb_s=reported(ram_gb_s, "GB/s", "--ram-gb-s"))
     if isa is not None:
-        host = replace(host, isa_tier=isa)
+        host = replace(host, isa_tier=isa, has_avx_vnni=False)
     stated = "the host's figures are as stated on the command line"
     return replace(machine, host=host, notes=(*machine.notes, stated))
 

@@ -12,7 +12,7 @@ from twofold.planner import codecs
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
 from twofold.planner.per_spec import per_spec
-from twofold.planner.rates import Rates
+from twofold.planner.rates import PRODUCTS, Rates
 from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 
@@ -60,7 +60,7 @@ class LinearWork:
         """
         if rate.ram_bytes_s is None or rate.link_bytes_s is None:
             return None
-        compute = self.used_weights * planes * rows / rate.cpu_macs_s
+        compute = self.used_weights * PRODUCTS[planes] * rows / rate.cpu_macs_s
         link = rows * self.used_copies * (planes * self.in_features + 4 * self.out_features) / rate.link_bytes_s
         return max(self.residual * self.share(rows) / rate.ram_bytes_s, compute) + link
 
@@ -115,16 +115,22 @@ class Work:
         """Bytes of residuals that a pass of `rows` rows reads, wherever they are or in RAM only."""
         return sum(one.residual * one.share(rows) * n for one, n in self.linears if one.in_ram or not in_ram_only)
 
-    def _cpu_pass(self, n_bytes: float, planes: int, rows: int, rate: Rates) -> float | None:
+    @property
+    def products(self) -> float:
+        """Multiplications of a weight in a CPU pass with base and residual."""
+        return sum(PRODUCTS[planes] for planes in self.knobs.planes)
+
+    def _cpu_pass(self, n_bytes: float, products: float, rows: int, rate: Rates) -> float | None:
         if rate.cpu_bytes_s is None:
             return None
-        compute = self.used_weights * planes * rows / rate.cpu_macs_s
+        compute = self.used_weights * products * rows / rate.cpu_macs_s
         return max(n_bytes / rate.cpu_bytes_s, compute) + self.n_layers * rate.layer_s
 
     def draft_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
         """One draft level: the base alone (on the CPU the head is whole), and the cache."""
         if self.knobs.device == "cpu":
-            return self._cpu_pass(self.base_read(1) + self.head_residual + kv_bytes, self.knobs.planes[0], 1, rate)
+            n_bytes = self.base_read(1) + self.head_residual + kv_bytes
+            return self._cpu_pass(n_bytes, PRODUCTS[self.knobs.planes[0]], 1, rate)
         if rate.gpu_bytes_s is None:
             return None
         return (self.base_read(1) + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s
@@ -134,7 +140,7 @@ class Work:
         rows = self.knobs.rows
         if self.knobs.device == "cpu":
             n_bytes = self.base_read(rows) + self.residual_read(rows) + kv_bytes
-            return self._cpu_pass(n_bytes, sum(self.knobs.planes), rows, rate)
+            return self._cpu_pass(n_bytes, self.products, rows, rate)
         if rate.gpu_bytes_s is None:
             return None
         total = kv_bytes / rate.gpu_bytes_s + self.n_layers * rate.layer_s
@@ -174,7 +180,7 @@ class Work:
         if self.knobs.device == "cpu":
             if rate.cpu_bytes_s is None:
                 return None
-            compute = tokens * self.used_weights * sum(self.knobs.planes) / rate.cpu_macs_s
+            compute = tokens * self.used_weights * self.products / rate.cpu_macs_s
             read = self.base_read(rows) + self.residual_read(rows)
             return max(passes * read / rate.cpu_bytes_s, compute) + overhead
         if rate.prefill_flops is None or rate.link_bytes_s is None:

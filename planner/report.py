@@ -16,6 +16,7 @@ from twofold.planner.nearest import NearPlan
 from twofold.planner.pareto import Pareto
 from twofold.planner.plan import Plan
 from twofold.planner.quality import QualityClass, plan_class
+from twofold.planner.rounding import RoundingGain
 from twofold.planner.scopes import Scope
 from twofold.planner.search.study import SearchResult
 from twofold.planner.speed_terms import SpeedTerm
@@ -49,7 +50,8 @@ class FitReport:
 
     `others` are the machine's other cards, each judged alone. `choices` are all ways to have the model answer, ranked;
     `alternatives` are llama.cpp's in that order. `drafts` compares the ways to draft on the card; `scopes` are bits per
-    weight by codec. `is_forced`: the exit code is 0 whatever the verdict.
+    weight by codec; `rounding` is what int8 activations would bring,
+    where nobody asked and it is worth saying. `is_forced`: the exit code is 0 whatever the verdict.
     """
 
     model: str
@@ -80,6 +82,7 @@ class FitReport:
     curves: tuple[SpeedCurve, ...] = ()
     is_forced: bool = False
     drafts: DraftComparison | None = None
+    rounding: RoundingGain | None = None
     scopes: tuple[tuple[str, tuple[Scope, ...]], ...] = ()
 
     @property
@@ -110,6 +113,11 @@ class FitReport:
     def _alternatives_json(self) -> list[dict[str, object]]:
         ranks = {choice.command: choice.to_json() for choice in self.choices}
         return [{**ranks.get(one.command, {}), **one.to_json()} for one in self.alternatives]
+
+    def _rounding_json(self) -> dict[str, object] | None:
+        if self.rounding is None:
+            return None
+        return self.rounding.to_json() | {"command": self.command.changed(self.rounding.options).text}
 
     def _pareto_json(self) -> dict[str, object]:
         if self.pareto is None:
@@ -149,6 +157,7 @@ class FitReport:
             "machine": self.machine.to_json(),
             "facts_source": self.facts_source,
             "unverified": list(self.unverified),
+            "other_activations": self._rounding_json(),
             "drafts": self.drafts.to_json() if self.drafts else None,
             "bits_per_weight": {codec: [one.to_json() for one in scopes] for codec, scopes in self.scopes},
             "command": self.command.text,

@@ -81,8 +81,8 @@ class Request:
     """What to plan for. None means: choose.
 
     `kv_type` is for K and V alike, `v_type` for a V that differs; `fixed_bits` is the width of a checkpoint that exists
-    already (another one would mean quantising again). `activations` are as asked, or as the checkpoint has them (None:
-    the usual ones). `statistics` are of the model's draft, where they are known.
+    already (another one would mean quantising again), `fixed_activations` are its own. `activations` are as asked
+    (None: as the checkpoint has them, else the usual ones). `statistics` are of the model's draft, where known.
     """
 
     context_tokens: int | None = None
@@ -92,6 +92,7 @@ class Request:
     quality: QualityFloor = QualityFloor("q8", 6, ("f16", "q8_0"))  # the class of Q8_0
     residual_bits: int | None = None
     fixed_bits: int | None = None
+    fixed_activations: Activations | None = None
     margin_mib: float = DEFAULT_MARGIN_MIB
     threads: int | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -124,7 +125,7 @@ class Request:
         Raises:
             InvalidOption: when they are below the quality floor.
         """
-        activations = self.activations or USUAL
+        activations = self.activations or self.fixed_activations or USUAL
         self.quality.refuse_activations(activations)
         return activations
 

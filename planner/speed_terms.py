@@ -117,7 +117,7 @@ def _card_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
 
 
 def _cpu_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
-    rows, layers, products = work.knobs.rows, work.n_layers, sum(work.knobs.planes)
+    rows, layers, products = work.knobs.rows, work.n_layers, work.products
     n_bytes = work.base_read(rows) + work.residual_read(rows) + work.kv_fresh
 
     def memory(rate: Rates) -> float | None:
@@ -134,7 +134,7 @@ def _cpu_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
         ("bound: memory", _milliseconds("base, residual and cache bytes / RAM", memory, cases)),
         (
             "bound: arithmetic",
-            _milliseconds(f"weights × {products} products × rows / multiply-adds", arithmetic, cases),
+            _milliseconds(f"weights × {products:.3g} products × rows / multiply-adds", arithmetic, cases),
         ),
         ("check: weights and cache", _milliseconds("the longer of memory and arithmetic", longer, cases)),
         ("check: layers", _milliseconds(f"{layers} × beside reading", lambda rate: layers * rate.layer_s, cases)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twofold.planner.acceptance import DEFAULT_STATISTICS
@@ -30,6 +30,7 @@ from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.quality import known_kl
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
+from twofold.planner.rounding import OTHER, RoundingGain, is_wide, rounding_gain
 from twofold.planner.scopes import bits_per_weight, codecs_for
 from twofold.planner.search.study import SearchResult
 from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
@@ -205,6 +206,8 @@ def fit(
     gguf_repo: str | None = None,
     gguf_tensors: Mapping[str, int] | None = None,
     kl: Figure | None = None,
+    int8_kl: Figure | None = None,
+    base_levels: Sequence[int] | None = None,
     command: FitCommand | None = None,
     n_trials: int = 0,
     storage_url: str | None = None,
@@ -217,7 +220,8 @@ def fit(
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
         gguf_tensors: bytes of each tensor of the GGUF file, where its header was read.
-        kl: what was measured of the model's own checkpoint.
+        kl: what was measured of the model's own checkpoint; int8_kl: with int8 activations.
+        base_levels: of the checkpoint that the plan would run, where there is one.
         command: the command that asks for this, for the commands that ask for something near.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
         storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
@@ -243,6 +247,7 @@ def fit(
     chat = chat_command(command.model or spec.name, plan, spec.context_length)
     ways = _ways(spec, evaluation, card, machine, request, gguf_repo, file, kl, can_run, chat)
     download = download_mib or download_estimate(spec)
+    rounding = _rounding(spec, evaluation, card, machine.host, request, kl, int8_kl, base_levels)
     return FitReport(
         model=spec.name,
         facts_source=spec.facts_source,
@@ -270,9 +275,28 @@ def fit(
         command=command,
         speed_terms=speed_terms(spec, knobs, card, machine.host, request.statistics or DEFAULT_STATISTICS),
         search=found,
+        rounding=rounding,
         drafts=_drafts(spec, evaluation, card, machine.host, request),
         scopes=tuple((codec, bits_per_weight(spec, codec, knobs.residual_bits)) for codec in codecs_for(spec)),
     )
+
+
+def _rounding(
+    spec: ModelSpec,
+    evaluation: Evaluation,
+    card: CardBudget | None,
+    host: HostBudget | None,
+    request: Request,
+    kl: Figure,
+    int8_kl: Figure | None,
+    base_levels: Sequence[int] | None,
+) -> RoundingGain | None:
+    """What int8 activations would bring where nobody asked for a rounding, and the checkpoint lets them."""
+    if request.activations is not None or is_wide(evaluation.knobs, host, base_levels, OTHER):
+        return None
+    statistics = request.statistics or DEFAULT_STATISTICS
+    facts = (spec, evaluation, card, host, request.quality, request.margin_mib, statistics)
+    return rounding_gain(*facts, kl, int8_kl)
 
 
 def _drafts(

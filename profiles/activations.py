@@ -6,6 +6,7 @@ was kept before there was a choice, and does not say it, means the usual ones.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 Activations = Literal["int16", "int8", "int16/int8", "int8/int16"]
@@ -20,10 +21,22 @@ PLANES: Final[dict[Activations, tuple[int, int]]] = {
 }
 """int8 planes that base and residual products read."""
 
+NEAR_LEVELS = 32
+"""How far apart base levels may lie for products of one plane to add up in 16 bits, which is fastest without VNNI."""
+
 
 def activation_words(activations: Activations | None, before: str) -> str:
     """`int8 activations` behind `before`; nothing at all for the usual ones, where what is not said means them."""
     return "" if activations in (None, USUAL) else f"{before}{activations} activations"
+
+
+def is_slow_base(activations: Activations, levels: Sequence[int], isa: str | None, *, has_avx_vnni: bool) -> bool:
+    """Whether one plane brings little with a base of these levels: where products of bytes add up in 16 bits (the AVX2
+    kernels on a processor without AVX-VNNI; a tier that is not known may be that), those of wider levels overflow, and
+    are widened one by one.
+    """
+    is_widened = isa in (None, "avx2") and not has_avx_vnni
+    return is_widened and PLANES[activations][0] == 1 and max(levels) - min(levels) > NEAR_LEVELS
 
 
 def of_planes(base: int, residual: int) -> Activations:

@@ -9,6 +9,7 @@ from twofold.cli.fit_view import WORDS
 from twofold.cli.fit_ways import name_of, short_place
 from twofold.cli.html.charts import NARROW, WIDE, Chart, Series, line_chart, tokens_label
 from twofold.cli.html.provenance import Provenance
+from twofold.cli.rounding import kl_words
 from twofold.planner.alternatives import ORDER, nominal_words
 from twofold.planner.quality import RANK
 from twofold.profiles.figures import Figure, reasoned
@@ -311,6 +312,33 @@ def _nearest(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
     return found
 
 
+def _rounding(report: FitReport, shown: Provenance) -> dict[str, Any] | None:
+    """What int8 activations would bring, figure beside figure."""
+    gain = report.rounding
+    if gain is None:
+        return None
+    pairs = [("KL against the original", gain.kl, gain.own_kl)]
+    if gain.is_prompt_faster:
+        pairs.insert(0, ("first token after 1K", gain.speed.ttft_1k_s, gain.own.ttft_1k_s))
+    if gain.is_decode_faster:
+        pairs.insert(0, ("decode, little context", gain.speed.decode_tok_s, gain.own.decode_tok_s))
+    model = report.command.model or report.model
+    return {
+        "activations": gain.activations,
+        "by": gain.by,
+        "kl": kl_words(gain, model) if report.runnable and not gain.kl.is_known else None,
+        "pairs": [
+            (
+                name,
+                shown.show(f"{name}, {gain.activations} activations", other),
+                shown.show(f"{name}, as compared", own),
+            )
+            for name, other, own in pairs
+        ],
+        "command": report.command.changed(gain.options).text,
+    }
+
+
 def _terms(report: FitReport, shown: Provenance) -> list[dict[str, Any]]:
     named = [(term_name(name), figure) for name, figure in report.speed_terms if not is_nothing(figure)]
     return [{"name": name, "value": shown.show(name, figure)} for name, figure in named]
@@ -336,6 +364,7 @@ def page_of(report: FitReport, command: str, version: str, day: str) -> dict[str
         "speed": _speed_chart(report, shown),
         "pareto": _pareto(report, shown),
         "choices": _choices(report, shown),
+        "rounding": _rounding(report, shown),
         "nearest": _nearest(report, shown),
         "host_needs": _host_needs(report, shown),
         "terms": _terms(report, shown),

@@ -1,0 +1,203 @@
+"""What int8 activations would bring, on the command line: `fit` in words, JSON and HTML; old checkpoints say so."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from twofold.cli.app import build_app
+from twofold.cli.errors import run_app
+from twofold.cli.fit_options import local_machine
+from twofold.cli.rounding import quantise_again
+from twofold.engine.checkpoint import Checkpoint
+from twofold.engine.checkpoint.config import CheckpointConfig
+from twofold.kernels.cpu import missing_reason
+from twofold.planner.timed import names
+from twofold.profiles.kernel_store import save_timings
+from twofold.profiles.settings import checkpoints_dir
+
+FAR, NEAR = [-127, -38, 38, 127], [-10, -3, 3, 10]
+FAST = ("--ram", "16", "--ram-gb-s", "500", "--cpu", "avx2")
+AVX2, AVX512 = ("--cpu", "avx2"), ("--cpu", "avx512")
+needs_native = pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
+
+
+def _run(*arguments: str) -> int:
+    return run_app(lambda: build_app()(["fit", *arguments]))
+
+
+def _fit(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert _run(*arguments, "--format", "json") in (0, 3)
+    return json.loads(capsys.readouterr().out)
+
+
+def _line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str | None:
+    assert _run(*arguments) in (0, 3)
+    found = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--activations int8")]
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def _checkpoint(source: Path, folder: Path, levels: list[int], **measured: Any) -> Path:
+    """A copy of a checkpoint with other base levels, and with what was measured of it."""
+    shutil.copytree(source, folder)
+    config = json.loads((folder / "config.json").read_text())
+    made = config["quantization_config"]
+    made["measured"] = measured
+    made["base"]["levels"] = levels
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture
+def timings(tiny_checkpoint: Path, timed_tables: Any) -> Callable[..., None]:
+    """Kernels as if timed here: `timings("int8", 0.6)` takes so much of the plain cost, without a draft that pays."""
+    host = local_machine().host
+    assert host is not None
+    spec = Checkpoint.open(tiny_checkpoint).spec
+
+    def make(activations: str, share: float, isa: str = "avx2") -> None:
+        def cost(op: str, size: int, rows: int) -> float:
+            return float(share * timed_tables.plain_cost(op, size, rows) + (1e6 if op == names.GUESS else 0))
+
+        table = timed_tables.table(spec, cost, isa=isa, threads=host.threads, activations=activations)
+        assert save_timings(table)
+
+    return make
+
+
+def _rows(kl: float) -> dict[str, Any]:
+    figure = {"value": kl, "unit": "nats", "source": "measured", "by": "test"}
+    return {"rows": {"verifier": {"kl": figure}}, "tokens": 4321}
+
+
+def test_words_and_json_say_the_same_and_the_flag_is_what_reaches_it(capsys: pytest.CaptureFixture[str]) -> None:
+    line, found = _line(capsys, "smollm2", *FAST), _fit(capsys, "smollm2", *FAST)
+    gain = found["other_activations"]
+    assert found["plan"]["activations"] == "int16" and gain["activations"] == "int8"
+    assert gain["is_decode_faster"] and gain["is_prompt_faster"]
+    decode, own = gain["decode_tok_s"], gain["plan_decode_tok_s"]
+    assert own == found["speed"]["decode_tok_s"] and gain["plan_ttft_1k_s"] == found["speed"]["ttft_1k_s"]
+    assert decode["source"] == "reasoned" and decode["low"] < decode["value"] < decode["high"]
+    assert gain["kl"]["value"] == 0.00187 and gain["plan_kl"] == found["kl"]
+    assert line is not None
+    ranged = f"{decode['value']:.1f} tok/s ({decode['low']:.1f} to {decode['high']:.1f}, reasoned)"
+    for words in (
+        f"decode {ranged} instead of {own['value']:.1f} tok/s",
+        "first token after 1K",
+        "KL 0.00187 nats (reported) instead of 0.00101 nats (reported)",
+        gain["by"],
+    ):
+        assert words in line
+    assert gain["command"] == f"twofold fit smollm2 {' '.join(FAST)} --activations int8"
+    reached = _fit(capsys, "smollm2", *FAST, *gain["options"].split())
+    assert reached["speed"]["decode_tok_s"] == decode and reached["speed"]["ttft_1k_s"] == gain["ttft_1k_s"]
+    assert reached["other_activations"] is None and reached["kl"] == gain["kl"]
+
+
+def test_it_is_said_only_where_it_may_be_and_was_not_asked(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for options in (("--activations", "int16"), ("--activations", "int8"), ("--min-quality", "0.01")):
+        assert _line(capsys, "smollm2", *FAST, *options) is None
+    slow = ("--ram", "16", "--ram-gb-s", "0.1", "--cpu", "avx512vbmi")  # reading is everything, prompts too
+    assert _fit(capsys, "smollm2", *slow)["other_activations"] is None
+    assert _fit(capsys, "smollm2", "--card", "RTX 4090")["other_activations"] is None
+    monkeypatch.setenv("TWOFOLD_ACTIVATIONS", "int16")
+    assert _line(capsys, "smollm2", *FAST) is None
+    monkeypatch.setenv("TWOFOLD_ACTIVATIONS", "int4")
+    assert _run("smollm2", *FAST) == 2 and "TWOFOLD_ACTIVATIONS" in capsys.readouterr().err
+
+
+@needs_native
+def test_a_kl_that_nobody_knows_has_its_command(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path, timings: Callable[..., None]
+) -> None:
+    timings("int16", 1.0)
+    timings("int8", 0.5)
+    new = _checkpoint(tiny_checkpoint, tmp_path / "a new one", NEAR)
+    line = _line(capsys, str(new), *AVX2)
+    assert line is not None and f"KL unknown: `twofold eval '{new}' --activations int8` measures it" in line
+    half = _checkpoint(tiny_checkpoint, tmp_path / "half", NEAR, **_rows(0.012))
+    line = _line(capsys, str(half), *AVX2)
+    assert line is not None and "measures it; the plan's is 0.012 nats" in line
+    int8 = {"int8": _rows(0.034)}
+    judged = _checkpoint(tiny_checkpoint, tmp_path / "judged", NEAR, other_activations=int8, **_rows(0.012))
+    line = _line(capsys, str(judged), *AVX2)
+    assert line is not None and "KL 0.034 nats (reported) instead of 0.012 nats (reported)" in line
+    # a model that this version does not run cannot be evaluated by it
+    gemma = ("google/gemma-4-31B-it", "--card", "RTX 4090", "--ram", "64", "--ram-gb-s", "36", "--cpu", "avx2")
+    line = _line(capsys, *gemma)
+    assert line is not None and "KL unknown; from bytes" in line and "twofold eval" not in line
+
+
+def test_the_page_has_both_figures_and_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "fit.html"
+    assert _run("smollm2", *FAST, "--html", str(page)) == 0
+    text = page.read_text()
+    assert "Likely faster with int8 activations" in text and "--activations int8</code>" in text
+    (part,) = re.findall(r"<h3>Likely faster.*?</section>", text, re.DOTALL)
+    assert part.count("instead of") == 3 and "0.00187 nats" in part and "0.00101 nats" in part
+    assert _run("smollm2", *FAST, "--activations", "int8", "--html", str(page)) == 0
+    assert "Likely faster" not in page.read_text()
+
+
+@needs_native
+def test_this_machines_timings_are_what_it_says(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path, timings: Callable[..., None]
+) -> None:
+    model = str(_checkpoint(tiny_checkpoint, tmp_path / "near", NEAR))
+    timings("int16", 1.0)
+    assert _line(capsys, model, *AVX2) is None  # int8 was not timed, and no bandwidth is known
+    timings("int8", 0.6)
+    line = _line(capsys, model, *AVX2)
+    assert line is not None and "kernels measured here" in line and "int8 activations, n" in line
+    timings("int8", 0.97)  # as with VNNI
+    assert _line(capsys, model, *AVX2) is None
+
+
+@needs_native
+def test_an_old_checkpoint_is_promised_nothing_and_told_why(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path, timings: Callable[..., None]
+) -> None:
+    for isa in ("avx2", "avx512"):
+        timings("int16", 1.0, isa)
+        timings("int8", 0.5, isa)
+    old, new = (str(_checkpoint(tiny_checkpoint, tmp_path / str(levels[0]), levels)) for levels in (FAR, NEAR))
+
+    def answers(model: str, *options: str) -> tuple[bool, bool]:
+        """Whether a gain is promised, and whether the note is there."""
+        found = _fit(capsys, model, *options)
+        return found["other_activations"] is not None, any("bring little" in one for one in found["notes"])
+
+    assert answers(old, *AVX2) == answers(old, *AVX2, "--activations", "int8") == (False, True)
+    assert answers(old, *AVX2, "--activations", "int16") == (False, False)
+    assert answers(old, *AVX512) == answers(new, *AVX2) == (True, False)
+
+
+def test_the_checkpoint_made_here_counts_for_the_model_that_is_named(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path
+) -> None:
+    assert _fit(capsys, "smollm2", *FAST)["other_activations"] is not None
+    made = _checkpoint(tiny_checkpoint, checkpoints_dir() / "smollm2-r6-s0", FAR)
+    found = _fit(capsys, "smollm2", *FAST)
+    assert found["other_activations"] is None
+    (note,) = (one for one in found["notes"] if "bring little" in one)
+    assert note.endswith("twofold quantize smollm2 --residual-bits 6 --force")
+    for damage in ("not JSON", "[]", '{"quantization_config": {"quant_method": "twofold"}}'):
+        (made / "config.json").write_text(damage)
+        assert _fit(capsys, "smollm2", *FAST)["other_activations"] is not None
+
+
+def test_the_command_names_the_source_where_it_can_be_typed(tiny_checkpoint: Path) -> None:
+    made = json.loads((tiny_checkpoint / "config.json").read_text())["quantization_config"]
+    for name, words in (("smollm2", "smollm2"), ("org/name", "org/name"), ("some.Q4_1", "SOURCE"), (None, "SOURCE")):
+        config = CheckpointConfig.from_json(made | {"source": {"name": name} if name else {}})
+        command = quantise_again("there", "checkpoint", config)
+        assert command == f"twofold quantize {words} -o DIR --residual-bits {config.residual_bits}"
