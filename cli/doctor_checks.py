@@ -246,8 +246,9 @@ CHECKS: tuple[Callable[[], Check], ...] = (
 
 def run_checks() -> list[Check]:
     """All checks, in the order of their table."""
+    from twofold.cli.doctor_levels import check_checkpoints
     from twofold.cli.doctor_sessions import check_rereads, check_sessions, check_timings
     from twofold.cli.doctor_threads import check_threads
 
-    observed = [check_sessions(), check_rereads(), check_timings()]
+    observed = [check_checkpoints(), check_sessions(), check_rereads(), check_timings()]
     return [*(check() for check in CHECKS), check_threads(), *observed, *_folder_checks()]

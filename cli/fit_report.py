@@ -125,7 +125,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
 
 def _with_slow_base(report: FitReport, ref: ModelRef, made: CheckpointConfig | None, asked: Asked) -> FitReport:
     """With the note that int8 activations bring little with this checkpoint, where they were or could be asked for."""
-    from twofold.cli.rounding import slow_base_of
+    from twofold.cli.rounding import quantise_again, slow_base_words
     from twofold.planner.rounding import OTHER, is_wide
 
     request = asked.request
@@ -133,7 +133,8 @@ def _with_slow_base(report: FitReport, ref: ModelRef, made: CheckpointConfig | N
         return report
     if not is_wide(report.evaluation.knobs, asked.machine.host, made.base_levels, OTHER):
         return report
-    return replace(report, notes=(*report.notes, slow_base_of(ref, made)))
+    command = quantise_again(ref.text, made, is_in_place=ref.kind != "checkpoint")
+    return replace(report, notes=(*report.notes, slow_base_words(command)))
 
 
 def _with_pictures(report: FitReport, spec: ModelSpec, asked: Asked, request: Request) -> FitReport:
@@ -213,11 +214,11 @@ def _made(ref: ModelRef, request: Request) -> CheckpointConfig | None:
     from twofold.profiles.settings import checkpoints_dir
 
     if ref.kind == "checkpoint":
-        return None if ref.path is None else _config_of(ref.path)
-    return _config_of(checkpoints_dir() / f"{ref.name}-r{request.bits()}-s0")
+        return None if ref.path is None else config_of(ref.path)
+    return config_of(checkpoints_dir() / f"{ref.name}-r{request.bits()}-s0")
 
 
-def _config_of(folder: Path) -> CheckpointConfig | None:
+def config_of(folder: Path) -> CheckpointConfig | None:
     """A checkpoint's configuration; None where it is missing, unfinished or damaged: whoever opens it says so."""
     from twofold.engine.checkpoint.config import CheckpointConfig
     from twofold.profiles.errors import TwofoldError
@@ -254,7 +255,7 @@ def _identity(folder: Path) -> tuple[str | None, str | None]:
     """A checkpoint's key, and the name of the model that it was made from; None where its configuration has none."""
     from twofold.profiles.rank_store import rank_key
 
-    config = _config_of(folder)
+    config = config_of(folder)
     if config is None:
         return None, None
     name = config.source.get("name")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.rounding import warn_of_slow_base
 from twofold.cli.saved_plan import counted, refuse_other_model, warn_of_figure
 from twofold.cli.tuned import tuned_plan
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
@@ -231,6 +232,7 @@ def launch(options: LaunchOptions) -> Launched | None:
     plan = counted(plan or with_draft(checkpoint, default), spec)
     tokenizer = Tokenizer.from_folder(path)
     engine = Engine.of(checkpoint, plan, statistics=known_statistics(checkpoint))
+    warn_of_slow_base(options.model, path, checkpoint.config, plan.activations)
     template = ChatTemplate.from_tokenizer(tokenizer)
     return Launched(engine, tokenizer, template, plan, spec, path, rank_key(checkpoint))
 

@@ -6,11 +6,12 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from twofold.engine.checkpoint.config import CheckpointConfig
-    from twofold.planner.plan import Plan
     from twofold.planner.rounding import RoundingGain
+    from twofold.profiles.activations import Activations
     from twofold.profiles.figures import Figure
-    from twofold.profiles.sources import ModelRef
 
 
 def rounding_line(gain: RoundingGain, model: str | None) -> str:
@@ -53,15 +54,15 @@ def slow_base_words(command: str) -> str:
     )
 
 
-def quantise_again(model: str, ref_kind: str, made: CheckpointConfig) -> str:
+def quantise_again(model: str, made: CheckpointConfig, *, is_in_place: bool) -> str:
     """The command that makes the checkpoint of `model` anew: in its place, or beside one that was named itself."""
     bits = f"--residual-bits {made.residual_bits}"
-    if ref_kind != "checkpoint":
+    if is_in_place:
         return f"twofold quantize {shlex.quote(model)} {bits} --force"
-    return f"twofold quantize {_source(made)} -o DIR {bits}"
+    return f"twofold quantize {source_words(made)} -o DIR {bits}"
 
 
-def _source(made: CheckpointConfig) -> str:
+def source_words(made: CheckpointConfig) -> str:
     """The source's name where it is one that can be typed again, as a Hub id or alias is."""
     from twofold.profiles.sources.aliases import ALIASES
 
@@ -70,19 +71,32 @@ def _source(made: CheckpointConfig) -> str:
     return shlex.quote(str(name)) if is_typed else "SOURCE"
 
 
-def slow_base_of(ref: ModelRef, made: CheckpointConfig) -> str:
-    return slow_base_words(quantise_again(ref.text, ref.kind, made))
-
-
-def warn_of_slow_base(ref: ModelRef, made: CheckpointConfig, plan: Plan, *, is_native: bool) -> None:
-    """Say once, when a model is opened, that its base will be multiplied the slow way."""
-    from twofold.cli.output import err
-    from twofold.kernels.cpu import native
+def is_slow_here(activations: Activations, made: CheckpointConfig) -> bool:
+    """Whether this process's native kernels multiply a checkpoint's base the slow way. Where they are missing: no."""
+    from twofold.kernels.cpu import missing_reason, native
     from twofold.profiles.activations import is_slow_base
 
-    if not is_native:
+    if missing_reason() is not None:
+        return False
+    try:
+        isa = str(native().isa())
+    except ValueError:  # TWOFOLD_CPU_ISA names none that is here: whoever runs a kernel says so
+        return False
+    has_avx_vnni = bool(native().cpu_features()["flags"]["avx_vnni"])
+    return is_slow_base(activations, made.base_levels, isa, has_avx_vnni=has_avx_vnni)
+
+
+def warn_of_slow_base(model: str, path: Path, made: CheckpointConfig, activations: Activations) -> None:
+    """Say once, when a model is opened, that its base will be multiplied the slow way.
+
+    Args:
+        model: as it was named. path: its checkpoint, which is made anew in its place unless it was named itself.
+    """
+    from twofold.cli.output import err
+    from twofold.profiles.settings import checkpoints_dir
+    from twofold.profiles.sources import resolve
+
+    if not is_slow_here(activations, made):
         return
-    module = native()
-    has_avx_vnni = bool(module.cpu_features()["flags"]["avx_vnni"])
-    if is_slow_base(plan.activations, made.base_levels, str(module.isa()), has_avx_vnni=has_avx_vnni):
-        err().warning(slow_base_of(ref, made))
+    is_in_place = path.parent == checkpoints_dir() and resolve(model).kind != "checkpoint"
+    err().warning(slow_base_words(quantise_again(model, made, is_in_place=is_in_place)))

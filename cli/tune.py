@@ -62,9 +62,9 @@ def tune(
     try:
         path = job.keep(report)
     except OSError:
-        show(report, None, output)  # minutes of measuring are not lost with a disk that is full
+        show(report, None, output, model)  # minutes of measuring are not lost with a disk that is full
         raise
-    show(report, path, output)
+    show(report, path, output, model)
     if report.verification is not None and not report.verification.is_filled:
         raise typer.Exit(1)
 

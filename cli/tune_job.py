@@ -21,6 +21,7 @@ from twofold.cli.launch import (
     with_draft,
 )
 from twofold.cli.launch_options import LaunchOptions
+from twofold.cli.rounding import warn_of_slow_base
 from twofold.cli.tuned import asked_cache, machine_identity, tuned_plan
 from twofold.planner.tuning.cpu_turn import CpuTurn, other_widths, thread_choices
 from twofold.planner.tuning.tuner import TRIALS, Stage, Tuner, TuneResult
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from twofold.planner.machine import HostBudget
     from twofold.planner.plan import KvType, Plan
     from twofold.planner.request import QualityFloor
+    from twofold.planner.rounding import RoundingGain
     from twofold.planner.search.space import Point, Space
     from twofold.profiles.activations import Activations
 
@@ -74,6 +76,7 @@ class TuneReport:
     tokens_by: str
     notes: tuple[str, ...]
     verification: Filled | None = None
+    rounding: RoundingGain | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +128,35 @@ class TuneJob:
         plan = tuned if result.n_others else self._known_plan()  # else nothing was compared
         notes += self._notes(result)
         points = (result.baseline, result.candidate)
-        return TuneReport(plan, target.default, target, result, self._tokens_by(*points), tuple(notes))
+        tokens_by = self._tokens_by(*points)
+        return TuneReport(plan, target.default, target, result, tokens_by, tuple(notes), rounding=self._rounding(plan))
 
     def unmeasured(self) -> TuneReport:
         """The plan that a session would start with now, tuned or not."""
         plan = self._known_plan()
         by = self._tokens_by(self.target.baseline)
-        return TuneReport(plan, self.target.default, self.target, None, by, ("nothing was measured",))
+        notes = ("nothing was measured",)
+        return TuneReport(plan, self.target.default, self.target, None, by, notes, rounding=self._rounding(plan))
+
+    def _rounding(self, plan: Plan) -> RoundingGain | None:
+        """What int8 activations would bring, where nobody asked for a rounding; reasoned, nothing more is measured."""
+        from twofold.planner.evaluate import evaluate
+        from twofold.planner.knobs import Knobs
+        from twofold.planner.quality import checkpoint_kl, known_kl, measured_under
+        from twofold.planner.rounding import OTHER, is_wide, rounding_gain
+        from twofold.profiles.settings import get_settings
+
+        target, made, knobs = self.target, self.checkpoint.config, Knobs.of(plan)
+        is_asked = self.options.activations is not None or get_settings().activations is not None
+        if is_asked or is_wide(knobs, target.host, made.base_levels, OTHER):
+            return None
+        kl, other_kl = (
+            checkpoint_kl(measured_under(made.measured, made.activations, one)) for one in (plan.activations, OTHER)
+        )
+        kl = kl or known_kl(target.spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type, knobs.activations)
+        evaluation = evaluate(target.spec, knobs, None, target.host, target.margin_mib, target.statistics)
+        facts = (target.spec, evaluation, None, target.host, self.floor, target.margin_mib, target.statistics)
+        return rounding_gain(*facts, kl, other_kl)
 
     def _known_plan(self) -> Plan:
         """What a session starts with as long as nothing is kept: tuned at an earlier time, or trial 0."""
@@ -305,6 +330,7 @@ def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:
     default = make_plan(spec, bits, options, checkpoint.config.activations)
     _check_floor(floor, bits, default.activations, options)
     default = with_draft(checkpoint, default)
+    warn_of_slow_base(options.model, path, checkpoint.config, default.activations)
     host, statistics = local_machine().host, known_statistics(checkpoint)
     bench: TurnBench
 

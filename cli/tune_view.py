@@ -22,14 +22,14 @@ DEFAULT_BUDGET = 300
 _KNOBS = ("draft_nodes", "draft_depth", "prefill_chunk", "threads", "k_type", "v_type", "activations", "residual_bits")
 
 
-def show(report: TuneReport, path: Path | None, output: str) -> None:
-    """Print it."""
+def show(report: TuneReport, path: Path | None, output: str, model: str) -> None:
+    """Print it; `model` as it was named."""
     from twofold.cli.output import print_json
 
     if output == "json":
         print_json(document(report, path))
     else:
-        _show_human(report, path)
+        _show_human(report, path, model)
 
 
 def document(report: TuneReport, path: Path | None) -> dict[str, Any]:
@@ -52,6 +52,7 @@ def document(report: TuneReport, path: Path | None) -> dict[str, Any]:
         "tokens_per_check": _tokens(report),
         "kept": path is not None,
         "notes": list(report.notes),
+        "other_activations": report.rounding.to_json() if report.rounding is not None else None,
     }
     if result is not None:
         search = result.search
@@ -140,8 +141,9 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def _show_human(report: TuneReport, path: Path | None) -> None:
+def _show_human(report: TuneReport, path: Path | None, model: str) -> None:
     from twofold.cli.output import err, out
+    from twofold.cli.rounding import rounding_line
 
     result, plan = report.result, report.plan
     sink = out()
@@ -161,6 +163,8 @@ def _show_human(report: TuneReport, path: Path | None) -> None:
         sink.prose(_outcome(result))
     for note in report.notes:
         sink.prose(f"note: {note}")
+    if report.rounding is not None:
+        sink.prose(rounding_line(report.rounding, model))
     if report.verification is not None:
         for line in verification_lines(report.verification):
             sink.prose(line)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,5 +202,115 @@ def test_the_command_names_the_source_where_it_can_be_typed(tiny_checkpoint: Pat
     made = json.loads((tiny_checkpoint / "config.json").read_text())["quantization_config"]
     for name, words in (("smollm2", "smollm2"), ("org/name", "org/name"), ("some.Q4_1", "SOURCE"), (None, "SOURCE")):
         config = CheckpointConfig.from_json(made | {"source": {"name": name} if name else {}})
-        command = quantise_again("there", "checkpoint", config)
+        command = quantise_again("there", config, is_in_place=False)
         assert command == f"twofold quantize {words} -o DIR --residual-bits {config.residual_bits}"
+
+
+WARNING = "warning: int8 activations bring little with this checkpoint here"
+
+
+def _warnings(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(WARNING)]
+
+
+def _cli(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "twofold", *arguments]
+    environment = os.environ | environment
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False, input="")
+
+
+@pytest.fixture
+def without_vnni() -> None:
+    """The AVX2 kernels of a processor without AVX-VNNI; elsewhere nothing is slow."""
+    from twofold.kernels.cpu import native
+
+    features = native().cpu_features()
+    if "avx2" not in features["tiers"] or features["flags"]["avx_vnni"]:
+        pytest.skip("no AVX2, or with VNNI")
+
+
+@needs_native
+@pytest.mark.usefixtures("without_vnni")
+@pytest.mark.parametrize(
+    "command, options",
+    [
+        ("run", ("hello", "--raw", "--max-tokens", "2")),
+        ("chat", ()),
+        ("bench", ("--tokens=16", "--prompt-tokens=16", "--widths=1", "--repeats=1")),
+        ("eval", ("--kv", "q8_0")),
+        ("tune", ("--trials", "0", "--ctx", "96")),
+    ],
+)
+def test_a_command_that_opens_an_old_checkpoint_says_it_once(
+    tiny_checkpoint: Path, tmp_path: Path, command: str, options: tuple[str, ...]
+) -> None:
+    old = str(_checkpoint(tiny_checkpoint, tmp_path / "old", FAR))
+    done = _cli(command, old, *options, "--activations", "int8", TWOFOLD_CPU_ISA="avx2")
+    assert done.returncode == 0, done.stderr
+    (line,) = _warnings(done.stderr)
+    assert re.search(r"twofold quantize \S+ -o DIR --residual-bits \d$", line) and "bring little" not in done.stdout
+
+
+@needs_native
+@pytest.mark.usefixtures("without_vnni")
+def test_near_levels_int16_and_other_kernels_are_not_warned_of(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    old, new = (str(_checkpoint(tiny_checkpoint, tmp_path / str(levels[0]), levels)) for levels in (FAR, NEAR))
+    int8 = ("--activations", "int8")
+    for model, options, isa in ((new, int8, "avx2"), (old, (), "avx2"), (old, int8, "generic")):
+        done = _cli("run", model, "hello", "--raw", "--max-tokens", "2", *options, TWOFOLD_CPU_ISA=isa)
+        assert done.returncode == 0 and not _warnings(done.stderr)
+
+
+@needs_native
+@pytest.mark.usefixtures("without_vnni")
+def test_doctor_lists_old_checkpoints_and_warns_where_int8_is_set(tiny_checkpoint: Path) -> None:
+    def check(**environment: str) -> dict[str, Any]:
+        done = _cli("doctor", "--format", "json", **({"TWOFOLD_CPU_ISA": "avx2"} | environment))
+        (found,) = (one for one in json.loads(done.stdout)["checks"] if one["name"] == "checkpoints")
+        return dict(found)
+
+    assert check()["found"] == "none made here yet"
+    _checkpoint(tiny_checkpoint, checkpoints_dir() / "new-r6-s0", NEAR)
+    damaged = _checkpoint(tiny_checkpoint, checkpoints_dir() / "damaged-r6-s0", FAR)
+    (damaged / "config.json").write_text("not JSON")
+    assert check(TWOFOLD_ACTIVATIONS="int8")["found"] == "1 made here"
+    _checkpoint(tiny_checkpoint, checkpoints_dir() / "old-r6-s0", FAR)
+    usual, int8 = check(), check(TWOFOLD_ACTIVATIONS="int8")
+    assert usual["status"] == "ok" and usual["remedy"] is None and "old-r6-s0" in usual["found"]
+    assert int8["status"] == "warn" and "old-r6-s0" in int8["found"] and "twofold quantize" in int8["remedy"]
+    assert "new-r6-s0" not in int8["found"] and "damaged" not in int8["found"]
+    assert check(TWOFOLD_CPU_ISA="nonsense")["status"] == "ok"  # another check says what is wrong
+    assert check(TWOFOLD_ACTIVATIONS="int4")["status"] == "ok"
+
+
+@needs_native
+def test_tune_says_what_int8_would_bring_and_keeps_the_knob(
+    capsys: pytest.CaptureFixture[str], tiny_checkpoint: Path, tmp_path: Path, timings: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    old, new = (str(_checkpoint(tiny_checkpoint, tmp_path / str(levels[0]), levels)) for levels in (FAR, NEAR))
+    host = local_machine().host
+    assert host is not None and host.isa_tier is not None
+
+    def tune(model: str, form: str, *options: str) -> Any:
+        options = ("--ctx", "256", "--trials", "0", *options, "--format", form)
+        assert run_app(lambda: build_app()(["tune", model, *options])) == 0
+        return capsys.readouterr().out
+
+    def gain(model: str, *options: str) -> Any:
+        return json.loads(tune(model, "json", *options))["other_activations"]
+
+    assert gain(new) is None  # nothing is known of either
+    for activations, share in (("int16", 1.0), ("int8", 0.5)):
+        timings(activations, share, host.isa_tier)
+    searched = json.loads(tune(new, "json", "--trials", "2", "--budget", "1"))
+    found = searched["other_activations"]
+    assert searched["plan"]["activations"] == "int16" and found["activations"] == "int8" and found["is_decode_faster"]
+    assert found["decode_tok_s"]["source"] == "reasoned" and "kernels measured here" in found["by"]
+    (line,) = (one for one in tune(new, "human").splitlines() if one.startswith("--activations int8"))
+    assert f"KL unknown: `twofold eval {new} --activations int8` measures it" in line
+    assert gain(new, "--activations", "int16") is None and gain(new, "--activations", "int8") is None
+    is_slow = host.isa_tier == "avx2" and not host.has_avx_vnni
+    assert (gain(old) is None) == is_slow
+    monkeypatch.setenv("TWOFOLD_ACTIVATIONS", "int16")
+    assert gain(new) is None
