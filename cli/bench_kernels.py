@@ -190,6 +190,7 @@ def _time_parts(
     from dataclasses import replace
 
     from twofold.cli.output import err
+    from twofold.cli.rounding import is_slow_here
     from twofold.engine.backend import choose_backend
     from twofold.engine.bench.timings import Grid, TimingBench
     from twofold.kernels.cpu import native
@@ -204,7 +205,9 @@ def _time_parts(
     grid = Grid() if repeats is None else replace(Grid(), rounds=repeats, least_rounds=1)
     least = CACHE_FACTOR * cache_bytes()
     found = TimingBench(launched.engine.checkpoint, backend, plan, least or 1 << 40, grid, tell).run(isa)
-    if not save_timings(found.timings):
+    if is_slow_here(plan.activations, launched.engine.checkpoint.config):
+        err().warning("the kernels' times are not kept: they are of a base that int8 activations multiply the slow way")
+    elif not save_timings(found.timings):
         err().warning("the kernels' times could not be kept in the state folder: plans go on without them")
     return found
 

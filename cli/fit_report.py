@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from twofold.planner.machine import MachineBudget
     from twofold.planner.report import FitReport
     from twofold.planner.request import Request
+    from twofold.profiles.activations import Activations
     from twofold.profiles.figures import Figure
     from twofold.profiles.model_spec import ModelSpec
     from twofold.profiles.sources import ModelRef
@@ -82,7 +83,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         TwofoldError: the model cannot be read, or the options contradict each other.
     """
     from twofold.cli.fit_options import gguf_flag
-    from twofold.planner.quality import checkpoint_kl, measured_under
+    from twofold.planner.rounding import OTHER
     from twofold.planner.verdict import fit
     from twofold.profiles.readers.local import check_shards
     from twofold.profiles.sources import read_spec
@@ -94,15 +95,13 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         request = request.with_context(min(request.context_tokens, spec.context_length))
     if ref.path is not None and ref.path.is_dir():
         check_shards(ref.path)
-    kl = int8_kl = None
     if ref.kind == "checkpoint" and ref.path is not None:
         config, statistics = _checkpoint_facts(ref.path)
-        own = config.activations
-        kl = checkpoint_kl(measured_under(config.measured, own, request.activations or own))
-        int8_kl = checkpoint_kl(measured_under(config.measured, own, "int8"))
-        request = replace(request, fixed_bits=config.residual_bits, fixed_activations=own, statistics=statistics)
+        bits, own = config.residual_bits, config.activations
+        request = replace(request, fixed_bits=bits, fixed_activations=own, statistics=statistics)
     asked = replace(asked, machine=_with_sessions(asked.machine, ref))
     made = _made(ref, request)
+    kl, int8_kl = (_measured_kl(made, one) for one in (request.rounding(), OTHER))
     report = fit(
         spec,
         asked.machine,
@@ -216,6 +215,13 @@ def _made(ref: ModelRef, request: Request) -> CheckpointConfig | None:
     if ref.kind == "checkpoint":
         return None if ref.path is None else config_of(ref.path)
     return config_of(checkpoints_dir() / f"{ref.name}-r{request.bits()}-s0")
+
+
+def _measured_kl(made: CheckpointConfig | None, activations: Activations) -> Figure | None:
+    """What `twofold eval` measured of the checkpoint under these activations; None where it did not."""
+    from twofold.planner.quality import checkpoint_kl, measured_under
+
+    return None if made is None else checkpoint_kl(measured_under(made.measured, made.activations, activations))
 
 
 def config_of(folder: Path) -> CheckpointConfig | None:

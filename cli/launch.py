@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twofold.cli.launch_options import LaunchOptions
-from twofold.cli.rounding import warn_of_slow_base
+from twofold.cli.rounding import is_slow_here, warn_of_slow_base
 from twofold.cli.saved_plan import counted, refuse_other_model, warn_of_figure
 from twofold.cli.tuned import tuned_plan
 from twofold.profiles.errors import EngineUnavailable, InvalidOption
@@ -275,8 +275,9 @@ def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
 
     if plan.context_tokens < LEAST_CONTEXT:
         return plan
-    source = KernelSource(own_timings(), is_own=True)
-    times = timed_pass_seconds(checkpoint.spec, Knobs.of(plan), source)
+    # kernels are timed with near base levels: a checkpoint whose base is multiplied another way is timed itself
+    timings = () if is_slow_here(plan.activations, checkpoint.config) else own_timings()
+    times = timed_pass_seconds(checkpoint.spec, Knobs.of(plan), KernelSource(timings, is_own=True))
     if times is None:
         measured = pass_times(checkpoint, plan)
         times = PassSeconds(measured["verify"], measured["draft"])

@@ -220,8 +220,8 @@ def fit(
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
         gguf_tensors: bytes of each tensor of the GGUF file, where its header was read.
-        kl: what was measured of the model's own checkpoint; int8_kl: with int8 activations.
-        base_levels: of the checkpoint that the plan would run, where there is one.
+        kl: what was measured of the checkpoint of the requested width that the plan would run, where there is one;
+            int8_kl: with int8 activations. base_levels: of its base.
         command: the command that asks for this, for the commands that ask for something near.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
         storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
@@ -241,6 +241,8 @@ def fit(
     knobs = evaluation.knobs
     plan = knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
+    if knobs.residual_bits != request.bits():  # the search chose another width than the checkpoint has
+        kl = int8_kl = None
     kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type, knobs.activations)
     command = command or FitCommand(spec.name)
     file = GgufFile(gguf_flag, spec.weights_bytes, gguf_tensors) if gguf_flag and spec.weights_bytes else None

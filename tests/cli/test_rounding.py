@@ -22,7 +22,8 @@ from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.checkpoint.config import CheckpointConfig
 from twofold.kernels.cpu import missing_reason
 from twofold.planner.timed import names
-from twofold.profiles.kernel_store import save_timings
+from twofold.profiles.kernel_store import own_timings, save_timings
+from twofold.profiles.pass_store import passes_dir
 from twofold.profiles.settings import checkpoints_dir
 
 FAR, NEAR = [-127, -38, 38, 127], [-10, -3, 3, 10]
@@ -193,6 +194,13 @@ def test_the_checkpoint_made_here_counts_for_the_model_that_is_named(
     assert found["other_activations"] is None
     (note,) = (one for one in found["notes"] if "bring little" in one)
     assert note.endswith("twofold quantize smollm2 --residual-bits 6 --force")
+    near = json.loads((made / "config.json").read_text())
+    near["quantization_config"]["base"]["levels"] = NEAR
+    near["quantization_config"]["measured"] = {"other_activations": {"int8": _rows(0.034)}} | _rows(0.012)
+    (made / "config.json").write_text(json.dumps(near))
+    found = _fit(capsys, "smollm2", *FAST)  # what `twofold eval smollm2` measured
+    assert (found["kl"]["value"], found["other_activations"]["kl"]["value"]) == (0.012, 0.034)
+    assert _fit(capsys, "smollm2", *FAST, "--residual-bits", "8")["kl"]["source"] == "unknown"
     for damage in ("not JSON", "[]", '{"quantization_config": {"quant_method": "twofold"}}'):
         (made / "config.json").write_text(damage)
         assert _fit(capsys, "smollm2", *FAST)["other_activations"] is not None
@@ -259,6 +267,25 @@ def test_near_levels_int16_and_other_kernels_are_not_warned_of(tiny_checkpoint: 
     for model, options, isa in ((new, int8, "avx2"), (old, (), "avx2"), (old, int8, "generic")):
         done = _cli("run", model, "hello", "--raw", "--max-tokens", "2", *options, TWOFOLD_CPU_ISA=isa)
         assert done.returncode == 0 and not _warnings(done.stderr)
+
+
+@needs_native
+@pytest.mark.usefixtures("without_vnni")
+def test_kernel_times_do_not_pass_between_far_and_near_levels(
+    tiny_checkpoint: Path, tmp_path: Path, timings: Callable[..., None]
+) -> None:
+    old, new = (str(_checkpoint(tiny_checkpoint, tmp_path / str(levels[0]), levels)) for levels in (FAR, NEAR))
+    int8 = ("--activations", "int8")
+    quick = ("bench", old, "--kernels", "--tiers", "avx2", "--repeats", "1", "--working-set-mib", "1", *int8)
+    done = _cli(*quick, TWOFOLD_CPU_ISA="avx2")
+    assert done.returncode == 0 and "the kernels' times are not kept" in done.stderr, done.stderr
+    assert own_timings() == ()
+    shutil.rmtree(passes_dir())
+    timings("int8", 1.0)
+    run = ("hello", "--raw", "--max-tokens", "2", *int8, "--threads", str(own_timings()[0].threads))
+    for model, n_timed in ((new, 0), (old, 1)):  # passes of the new one are sums of kernels, of the old one its own
+        assert _cli("run", model, *run, TWOFOLD_CPU_ISA="avx2").returncode == 0
+        assert len(list(passes_dir().glob("*.json")) if passes_dir().is_dir() else []) == n_timed
 
 
 @needs_native
