@@ -21,6 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kWords = kLine / sizeof(std::uint64_t);
+constexpr std::size_t kLinesAhead = 8;
 
 // Anonymous pages, huge where the system allows it, so that the figure is the memory's and not the TLB's.
 class Pages {
@@ -55,10 +56,13 @@ bool pin_self(int cpu) {
 #endif
 }
 
-// Eight sums, so that the additions never wait for each other; the result depends on every word.
+// Eight sums, so that the additions never wait for each other; the result depends on every word. Optimised for speed (see
+// CMakeLists.txt) and prefetched, or it would be the loop that is measured: on a Zen 1 core 8.2 GB/s for size, 16.1 for speed,
+// 20.4 with lines asked for eight ahead (4 and 12 ahead, or four streams, are within a sixth of that).
 std::uint64_t sum_words(const std::uint64_t* words, std::size_t count) {
   std::uint64_t sums[kWords] = {};
   for (std::size_t i = 0; i < count; i += kWords) {
+    __builtin_prefetch(words + i + kLinesAhead * kWords);
     for (std::size_t j = 0; j < kWords; ++j) sums[j] += words[i + j];
   }
   std::uint64_t total = 0;
