@@ -80,6 +80,10 @@ MapGuard::MapGuard(std::uintptr_t address, std::size_t size, int descriptor)
   range.faults.store(0, std::memory_order_relaxed);
   range.begin.store(address, std::memory_order_release);
   range.end.store(address + size, std::memory_order_release);
+  const auto* const begin = reinterpret_cast<const volatile std::uint8_t*>((address + size - 1) / g_page * g_page);
+  const auto* byte = reinterpret_cast<const volatile std::uint8_t*>(address + size - 1);
+  while (byte > begin && *byte == 0) --byte;
+  if (*byte != 0) last_ = byte;
 }
 
 MapGuard::~MapGuard() {
@@ -95,9 +99,12 @@ long MapGuard::faults() const {
 }
 
 bool MapGuard::intact() const {
-  struct stat now;
-  if (fstat(descriptor_, &now) != 0) return false;
-  return faults() == 0 && static_cast<std::size_t>(now.st_size) >= size_;
+  if (slot_ < 0) {
+    struct stat now;
+    return fstat(descriptor_, &now) == 0 && static_cast<std::size_t>(now.st_size) >= size_;
+  }
+  const bool whole = last_ == nullptr || *last_ != 0;
+  return whole && faults() == 0;
 }
 
 }  // namespace twofold
