@@ -48,40 +48,43 @@ void embed(const std::uint16_t* row, long n, float* out) {
   for (; i < n; ++i) out[i] = half_to_float(row[i]);
 }
 
-// The largest value by lanes first, then where it stands: the first place that equals it is the lowest id.
+// The lowest id of the largest value, -1 where one is NaN. Each lane keeps its largest value and where that stood first.
 long argmax(const float* x, long n) {
-  float highest[16];
-  int unordered[16] = {};
-  for (int lane = 0; lane < 16; ++lane) highest[lane] = x[0];
-  const long whole = n / 16 * 16;
-  for (long i = 0; i < whole; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) {
-      const float value = x[i + lane];
-      unordered[lane] |= value != value;
-      highest[lane] = value > highest[lane] ? value : highest[lane];
+  Register highest[kRegisters];
+  RegisterInts place[kRegisters], at[kRegisters], unordered[kRegisters] = {};
+  for (int r = 0; r < kRegisters; ++r) {
+    for (int lane = 0; lane < kRegisterLanes; ++lane) {
+      at[r][lane] = r * kRegisterLanes + lane;
+      highest[r][lane] = x[0];
+      place[r][lane] = 0;
     }
   }
-  int bad = 0;
-  float best = highest[0];
-  for (int lane = 0; lane < 16; ++lane) {
-    bad |= unordered[lane];
-    best = highest[lane] > best ? highest[lane] : best;
+  const long whole = n / 16 * 16;
+  for (long i = 0; i < whole; i += 16) {
+    const F16v value = load16(x + i);
+    for (int r = 0; r < kRegisters; ++r) {
+      const RegisterInts above = value.part[r] > highest[r];
+      highest[r] = above ? value.part[r] : highest[r];
+      place[r] = above ? at[r] : place[r];
+      unordered[r] |= value.part[r] != value.part[r];
+      at[r] += 16;
+    }
+  }
+  bool bad = false;
+  float best = x[0];
+  std::int32_t where = 0;
+  for (int r = 0; r < kRegisters; ++r) {
+    for (int lane = 0; lane < kRegisterLanes; ++lane) {
+      const float value = highest[r][lane];
+      bad |= unordered[r][lane] != 0;
+      if (value > best || (value == best && place[r][lane] < where)) best = value, where = place[r][lane];
+    }
   }
   for (long i = whole; i < n; ++i) {
     bad |= x[i] != x[i];
-    best = x[i] > best ? x[i] : best;
+    if (x[i] > best) best = x[i], where = static_cast<std::int32_t>(i);
   }
-  if (bad) return -1;
-  for (long i = 0; i < whole; i += 16) {
-    int found = 0;
-    for (int lane = 0; lane < 16; ++lane) found |= x[i + lane] == best;
-    for (int lane = 0; found; ++lane) {
-      if (x[i + lane] == best) return i + lane;
-    }
-  }
-  for (long i = whole;; ++i) {
-    if (x[i] == best) return i;
-  }
+  return bad ? -1 : where;
 }
 
 }  // namespace

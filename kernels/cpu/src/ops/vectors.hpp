@@ -86,11 +86,10 @@ TWOFOLD_INLINE float sum_lanes(const F16v& v) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer, ties to even
+
 // Rounds |x| < 2^22 to the nearest integer, ties to even, without a library call.
-TWOFOLD_INLINE float round_even(float x) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23
-  return (x + magic) - magic;
-}
+TWOFOLD_INLINE float round_even(float x) { return (x + kRoundingShift) - kRoundingShift; }
 
 }  // namespace
 }  // namespace twofold
