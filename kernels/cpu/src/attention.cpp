@@ -59,8 +59,9 @@ struct Pass {
   void by_chunks() const {
     float* parts = at_least(buffers.parts, args.kv_heads * n_chunks * rows * group * part_size);
     const long chunk_size = rows * group * part_size;
+    // Chunk by chunk, so that the short last one is left for the end and threads finish together.
     parallel(args.kv_heads * n_chunks * batches, [&](long index) {
-      const long kv_head = index / (n_chunks * batches), chunk = index / batches % n_chunks;
+      const long chunk = index / (args.kv_heads * batches), kv_head = index / batches % args.kv_heads;
       float* place = parts + (kv_head * n_chunks + chunk) * chunk_size + index % batches * kMaxQueries * part_size;
       k.attention_chunk(args, task(kv_head, index % batches, chunk, place, part_size));
     });

@@ -89,18 +89,33 @@ void integer_scores(const Keys& keys, const std::uint8_t* const* at, long block_
   }
 }
 
+// The same for `Wide` sixteens of the vectors from `i` on.
+template <int Heads, int Wide, class Values>
+TWOFOLD_INLINE void add_sixteens(const Values& values, long n, long i, const float* const* weights, float* const* sums) {
+  F16v lanes[Heads][Wide];
+  for (int h = 0; h < Heads; ++h) {
+    for (int w = 0; w < Wide; ++w) lanes[h][w] = load16(sums[h] + i + 16 * w);
+  }
+  for (long t = 0; t < n; ++t) {
+    F16v value[Wide];
+    for (int w = 0; w < Wide; ++w) value[w] = Values::load(values, t, i + 16 * w);
+    for (int h = 0; h < Heads; ++h) {
+      const float weight = weights[h][t];
+      for (int w = 0; w < Wide; ++w) add_to(lanes[h][w], weight * value[w]);
+    }
+  }
+  for (int h = 0; h < Heads; ++h) {
+    for (int w = 0; w < Wide; ++w) store16(lanes[h][w], sums[h] + i + 16 * w);
+  }
+}
+
 // sums[h] += weights[h][t] * v_t for t = 0..n-1, ascending; begin and end are whole sixteens of the vector.
 template <int Heads, class Values>
 void add_values(const Values& values, long n, long begin, long end, const float* const* weights, float* const* sums) {
-  for (long i = begin; i < end; i += 16) {
-    F16v lanes[Heads];
-    for (int h = 0; h < Heads; ++h) lanes[h] = load16(sums[h] + i);
-    for (long t = 0; t < n; ++t) {
-      const F16v value = Values::load(values, t, i);
-      for (int h = 0; h < Heads; ++h) add_to(lanes[h], weights[h][t] * value);
-    }
-    for (int h = 0; h < Heads; ++h) store16(lanes[h], sums[h] + i);
-  }
+  constexpr int kWide = Heads <= 2 ? 2 : 1;  // what the registers of AVX2 hold
+  long i = begin;
+  for (; i + 16 * kWide <= end; i += 16 * kWide) add_sixteens<Heads, kWide>(values, n, i, weights, sums);
+  for (; i < end; i += 16) add_sixteens<Heads, 1>(values, n, i, weights, sums);
 }
 
 // The same for codes: their weights are weights[h][t] * d_t, block by block.
@@ -150,6 +165,16 @@ void addresses(const KvCacheView& cache, long kv_heads, long kv_head, const Visi
     const long position = begin + (t < n ? t : n - 1);  // behind the end the last one again: read, but not used
     const long slot = position < row.straight_end ? position - first_position : row.path[position - row.straight_end];
     at[t] = cache.data + (slot * kv_heads + kv_head) * bytes;
+  }
+}
+
+// Fetches a KV head's vectors of the positions begin .. end - 1 that lie in slots in order.
+TWOFOLD_INLINE void fetch(const KvCacheView& cache, long kv_heads, long kv_head, long first_position, long begin, long end) {
+  const long bytes = kv_head_bytes(cache.type, cache.dim), apart = kv_heads * bytes;
+  const std::uint8_t* at = cache.data + ((begin - first_position) * kv_heads + kv_head) * bytes;
+  for (long p = begin; p < end; ++p, at += apart) {
+    for (long i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    __builtin_prefetch(at + bytes - 1, 0, 2);
   }
 }
 
@@ -309,6 +334,8 @@ void attention_chunk(const AttentionArgs& args, const AttentionTask& task) {
       if (shared_end < rows[r].end) step(args, task, task.rows[rows[r].row], shared_end, rows[r].end, own(r), tile);
     }
   };
+  fetch(args.k, args.kv_heads, task.kv_head, args.first_position, shared_begin, shared_end);
+  fetch(args.v, args.kv_heads, task.kv_head, args.first_position, shared_begin, shared_end);
   sweep(score_positions);
   const long from = task.chunk * kAttentionChunk;
   for (long r = 0; r < n_rows; ++r) {
