@@ -57,8 +57,14 @@ struct BaseSource {
   explicit BaseSource(const Codes& codes) : levels(codes.levels), small(true) {
     for (const std::uint8_t level : codes.levels) small = small && level <= kSmall;
   }
-  // Whether kAtOnce holds for its integers.
-  TWOFOLD_MEMBER bool is_small() const { return small; }
+  // Whether one plane needs no other way than that of usual levels: kAtOnce holds, or dot products have no limit.
+  TWOFOLD_MEMBER bool is_small() const {
+#if defined(TWOFOLD_QUADS)
+    return true;
+#else
+    return small;
+#endif
+  }
   template <int Vector>
   TWOFOLD_MEMBER V bytes(const std::uint8_t* block, long half) const {
     return levels.look_up<Vector>(load_v(block + kWidth * half));

@@ -104,16 +104,23 @@ struct Quads : StoredBytes {
 
   TWOFOLD_MEMBER static void add_stored(V& n, V&, V stored, V activations, int) { add_quads_v(n, stored, activations); }
 };
+
+// What multiplies a source's integers fastest where they are decoded as they are needed.
+template <int Planes, class Source>
+using OperandOf = Quads<Planes>;
 #else
+// Four inputs of a row in one plane.
+struct ByteQuad {
+  V bytes;
+  TWOFOLD_MEMBER ByteQuad(const GroupRows& x, long row, long input)
+      : bytes(held_broadcast_v(x.q + 2 * row * x.stride + input)) {}
+};
+
 template <int AtOnce>
 struct Bytes : StoredBytes {
+  typedef ByteQuad Quad;
   static constexpr int kAtOnce = AtOnce;
 
-  struct Quad {
-    V bytes;
-    TWOFOLD_MEMBER Quad(const GroupRows& x, long row, long input)
-        : bytes(held_broadcast_v(x.q + 2 * row * x.stride + input)) {}
-  };
   template <int Rows>
   struct Sums {
     V n = {}, part = {};
@@ -134,7 +141,7 @@ struct Bytes : StoredBytes {
 };
 
 struct Nibbles {
-  typedef Bytes<4>::Quad Quad;
+  typedef ByteQuad Quad;
 
   template <int Rows>
   struct Sums {
@@ -152,6 +159,22 @@ struct Nibbles {
     return source.template nibbles<Vector>(block, half);
   }
 };
+
+template <int Planes, int Bits, int AtOnce>
+struct OperandOfBits {
+  typedef Pairs Type;
+};
+template <int Bits, int AtOnce>
+struct OperandOfBits<1, Bits, AtOnce> {
+  typedef Bytes<AtOnce> Type;
+};
+template <int AtOnce>
+struct OperandOfBits<1, 8, AtOnce> {
+  typedef Nibbles Type;
+};
+// What multiplies a source's integers fastest where they are decoded as they are needed. One plane: only where `is_small`.
+template <int Planes, class Source>
+using OperandOf = typename OperandOfBits<Planes, Source::kBits, Source::kAtOnce>::Type;
 #endif
 
 }  // namespace

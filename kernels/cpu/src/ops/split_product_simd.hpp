@@ -12,11 +12,10 @@ template <int Bits>
 void product_of_width(const ProductArgs& args, long tile_begin, long tile_end) {
   const BaseSource base(args.base);
   const ResidualSource<Bits> residual(args.residual);
-#if !defined(TWOFOLD_QUADS)
-  if (args.rows == 1 && args.use_residual && args.x_base.planes == 2 && args.x_residual.t == args.x_base.t) {
-    return single_tiles(base, residual, args, tile_begin, tile_end);
+  if (args.rows == 1 && args.use_residual && args.x_residual.t == args.x_base.t) {
+    if (args.x_base.planes == 2) return single_tiles<2>(base, residual, args, tile_begin, tile_end);
+    if (base.is_small()) return single_tiles<1>(base, residual, args, tile_begin, tile_end);
   }
-#endif
   switch (args.rows) {
     case 1: return stream_tiles<1>(base, residual, args, tile_begin, tile_end);
     case 2: return stream_tiles<2>(base, residual, args, tile_begin, tile_end);

@@ -64,21 +64,11 @@ TWOFOLD_INLINE void stream_half(const Source& source, const Codes& codes, const 
   const std::uint8_t* packed = codes.codes + at.first_block * 32 * Source::kBits;
   const std::uint16_t* scales = codes.scales + at.scales;
   const GroupRows rows = group_rows(x, args, at.group, 0);
-#if defined(TWOFOLD_QUADS)
-  if (x.planes == 1) return stream_group<Rows, Quads<1>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
-  stream_group<Rows, Quads<2>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
-#else
-  if constexpr (Source::kBits == 8) {
-    if (x.planes == 1) {
-      return stream_group<Rows, Nibbles>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
-    }
-  } else {
-    if (x.planes == 1 && source.is_small()) {
-      return stream_group<Rows, Bytes<Source::kAtOnce>>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
-    }
+  const int offset = codes.offset;
+  if (x.planes == 1 && source.is_small()) {
+    return stream_group<Rows, OperandOf<1, Source>>(source, packed, at.n_blocks, rows, offset, scales, acc);
   }
-  stream_group<Rows, Pairs>(source, packed, at.n_blocks, rows, codes.offset, scales, acc);
-#endif
+  stream_group<Rows, OperandOf<2, Source>>(source, packed, at.n_blocks, rows, offset, scales, acc);
 }
 
 template <int Rows, class Residual>
