@@ -193,8 +193,8 @@ class Engine:
     def forward_logits(self, tokens: Sequence[int], *, use_residual: bool = True) -> F32:
         """Logits after every token of a text of its own: fp32 [n, vocab_size]. The engine's text is forgotten.
 
-        Without the residual every decoder product is the base's alone: the draft with its own K and V. The head is
-        whole.
+        Without the residual every decoder product is a draft's, the base alone over one plane of activations, but
+        behind the base's own K and V. The head is whole, under the plan's activations.
 
         Raises:
             ContextFull, ValueError: as `prefill`. EngineFailed: a logit is not finite.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from twofold.kernels.naive.split_linear import DRAFT_PLANES
 from twofold.planner import codecs
 from twofold.planner.knobs import Knobs
 from twofold.planner.kv import cache_bytes
@@ -127,10 +128,10 @@ class Work:
         return max(n_bytes / rate.cpu_bytes_s, compute) + self.n_layers * rate.layer_s
 
     def draft_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
-        """One draft level: the base alone (on the CPU the head is whole), and the cache."""
+        """One draft level: the base alone over one plane (on the CPU the head is whole), and the cache."""
         if self.knobs.device == "cpu":
             n_bytes = self.base_read(1) + self.head_residual + kv_bytes
-            return self._cpu_pass(n_bytes, PRODUCTS[self.knobs.planes[0]], 1, rate)
+            return self._cpu_pass(n_bytes, PRODUCTS[DRAFT_PLANES], 1, rate)
         if rate.gpu_bytes_s is None:
             return None
         return (self.base_read(1) + kv_bytes) / rate.gpu_bytes_s + self.n_layers * rate.layer_s

@@ -1,7 +1,7 @@
-"""How the products of split Linears round their activations: a quality knob of a plan, like the types of its cache.
+"""How the verifier's products round their activations: a quality knob of a plan, like the types of its cache.
 
-Two int8 planes carry 16-bit-class activations (`int16`), one carries `int8`. The stored weights depend on neither. What
-was kept before there was a choice, and does not say it, means the usual ones.
+Two int8 planes carry 16-bit-class activations (`int16`), one carries `int8`. The stored weights depend on neither, and
+drafts read one plane under both. What was kept before there was a choice, and does not say it, means the usual ones.
 """
 
 from __future__ import annotations

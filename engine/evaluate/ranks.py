@@ -2,7 +2,8 @@
 
 For query position p and draft depth d, the draft attends to the verifier's exact K/V at keys j < p − d + 1 and to its
 own K/V at the rest: what its d-th level sees when it drafts behind a verified text. With its own K/V everywhere the
-draft is a plain 2-bit model.
+draft is a plain 2-bit model. Its products are computed in floating point: that the engine's drafts read one int8 plane
+of their activations is not in the ranks.
 """
 
 from __future__ import annotations

@@ -10,12 +10,15 @@ from twofold.kernels.naive.rotation import rotate, unrotate
 from twofold.kernels.naive.split_product import split_product
 from twofold.kernels.naive.split_weights import SplitWeights
 
+DRAFT_PLANES = 1
+"""int8 planes of activations where the base multiplies alone, whatever the weights say of the verifier's products."""
+
 
 def split_linear(x: F32, weights: SplitWeights, use_residual: bool, *, out: F32 | None = None) -> F32:
     """fp32 [rows, in_features] to [rows, sum of member rows]: base and residual (verify), or the base alone (draft)."""
     check(x, np.float32, (None, weights.in_features), "x")
     rotated = rotate(x, weights.input_signs, weights.mix_in)
-    x_base = quantize_planes(rotated, weights.base_planes, weights.group_size)
+    x_base = quantize_planes(rotated, weights.base_planes if use_residual else DRAFT_PLANES, weights.group_size)
     x_residual = None
     if use_residual:
         same = weights.residual_planes == weights.base_planes

@@ -155,8 +155,9 @@ def test_the_engine_is_its_dry_run(written: Callable[[str, int], Path], model: s
     rows = max(min(plan.prefill_chunk, plan.context_tokens), plan.draft_nodes + 1)
     for width in sorted({1, min(2, rows), rows}):
         engine.parts.cache.make_room(width)
-        hidden = engine._pass([1] * width, range(-1, width - 1))
-        engine._logits(hidden[:1])
+        for use_residual in (False, True):
+            hidden = engine._pass([1] * width, range(-1, width - 1), use_residual)
+            engine._logits(hidden[:1], use_residual)
     engine._logits(np.zeros((engine.parts.head.max_rows, engine.spec.hidden_size), np.float32))
     assert allocated(engine) == counted and differences(engine) == ()
 

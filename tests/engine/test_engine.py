@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import warnings
@@ -18,7 +19,7 @@ from twofold.engine.engine import Engine
 from twofold.engine.generate import generate
 from twofold.engine.sampling import SamplingParams
 from twofold.planner.plan import Plan
-from twofold.profiles.activations import PLANES, Activations
+from twofold.profiles.activations import CHOICES, PLANES, Activations
 from twofold.profiles.errors import ContextFull, EngineFailed, EngineUnavailable, InvalidOption
 
 Make = Callable[..., Path]
@@ -82,10 +83,13 @@ def test_the_variable_wins_over_the_plans_tier(
     assert native().isa() == native().active_tier()
 
 
+@pytest.mark.parametrize("activations", CHOICES)
 @pytest.mark.parametrize("params", [SamplingParams(), SAMPLED], ids=["greedy", "sampled"])
-def test_drafting_never_changes_the_text(make_checkpoint: Make, make_plan: MakePlan, params: SamplingParams) -> None:
+def test_drafting_never_changes_the_text(
+    make_checkpoint: Make, make_plan: MakePlan, params: SamplingParams, activations: Activations
+) -> None:
     folder = make_checkpoint()
-    expected = text(Engine.load(folder, make_plan()), params)
+    expected = text(Engine.load(folder, make_plan(activations=activations)), params)
     assert len(set(expected)) > 4
     for knobs in (
         {"draft_nodes": 1},
@@ -95,7 +99,7 @@ def test_drafting_never_changes_the_text(make_checkpoint: Make, make_plan: MakeP
         {"draft_nodes": 4, "draft_depth": 4},
         {"draft_nodes": 40, "draft_depth": 3},
     ):
-        engine = Engine.load(folder, make_plan(**knobs))
+        engine = Engine.load(folder, make_plan(**knobs, activations=activations))
         assert text(engine, params) == expected, knobs
     assert engine.n_draft == 40 and engine.tree.depth == 3
 
@@ -145,6 +149,17 @@ def test_the_plan_decides_on_activations_whatever_the_checkpoint_says(
     assert text(engines[1], SAMPLED) == text(engines[0], SAMPLED)
     assert engines[1].config.activations == activations != engines[1].checkpoint.stored.activations
     assert (other / "config.json").read_bytes() == before
+
+
+def test_a_draft_pass_reads_one_plane_under_every_activations(make_checkpoint: Make, make_plan: MakePlan) -> None:
+    first = Engine.load(make_checkpoint(), make_plan())
+    drafts, checks = [], []
+    for activations in PLANES:
+        engine = Engine.of(first.checkpoint, make_plan(activations=activations))
+        drafts.append(engine._pass(PROMPT[:5], range(-1, 4), use_residual=False).copy())
+        checks.append(engine._pass(PROMPT[:5], range(-1, 4)).copy())
+    assert all(np.array_equal(one, drafts[0]) for one in drafts)
+    assert all(not np.array_equal(*pair) for pair in itertools.combinations(checks, 2))
 
 
 def test_engines_of_one_checkpoint_round_each_for_itself(make_checkpoint: Make, make_plan: MakePlan) -> None:

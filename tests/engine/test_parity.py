@@ -1,11 +1,12 @@
 """The engine against the float reference: the same weights, multiplied out, give the same logits up to rounding.
 
-What differs is known: activations in two int8 planes (about 2^-16 of a row's largest value), K and V in fp16.
+What differs is known: activations in two int8 planes (about 2^-16 of a row's largest value), K and V in fp16. The one
+plane of a draft is coarser, so the reference rounds to it, and K and V with it: else many a value takes another step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ import torch
 
 from twofold.engine.checkpoint import Checkpoint, SplitWeights
 from twofold.engine.engine import Engine
-from twofold.engine.torch_ops import run_model
+from twofold.engine.graph.registry import graph_of
+from twofold.engine.torch_ops import TorchOps, causal_attention, run_model
 from twofold.kernels.naive.packing import residual_offset, unpack_base, unpack_residual, unpack_scales
 from twofold.kernels.naive.rotation import block_width
 from twofold.planner.plan import Plan
-from twofold.profiles.model_spec import LinearGroup, LinearSpec
+from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::twofold.engine.backend.SlowKernels")
 
@@ -69,6 +71,32 @@ def dense_members(weights: SplitWeights, use_residual: bool) -> list[np.ndarray]
     return members
 
 
+class DraftOps(TorchOps):
+    """The float model whose Linears, the head aside, read one int8 plane of rotated inputs; K and V are fp16."""
+
+    def __init__(self, checkpoint: Checkpoint, **options: Any) -> None:
+        super().__init__(checkpoint.spec, attention=_fp16_attention, **options)
+        self._checkpoint = checkpoint
+
+    def linears(self, x: torch.Tensor, group: LinearGroup) -> tuple[torch.Tensor, ...]:
+        if group.name == self.model.head.name:
+            return super().linears(x, group)
+        weights = self._checkpoint.group(group.name)
+        turn = rotation(weights.input_signs, weights.mix_in)
+        rotated = x.numpy().astype(np.float64) @ turn.T
+        for start in range(0, weights.in_features, weights.group_size):
+            part = rotated[:, start : start + weights.group_size]
+            scale = np.abs(part).max(axis=1, keepdims=True) / 127
+            part[:] = np.rint(part / scale) * scale
+        return super().linears(torch.from_numpy((rotated @ turn).astype(np.float32)), group)
+
+
+def _fp16_attention(
+    model: ModelSpec, layer: LayerSpec, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lengths: Sequence[int]
+) -> torch.Tensor:
+    return causal_attention(model, layer, q, k.half().float(), v.half().float(), lengths)
+
+
 def reference_logits(checkpoint: Checkpoint, tokens: list[int], use_residual: bool) -> torch.Tensor:
     def linear(group: LinearGroup, member: LinearSpec) -> torch.Tensor:
         is_head = group.name == checkpoint.spec.head.name
@@ -86,7 +114,12 @@ def reference_logits(checkpoint: Checkpoint, tokens: list[int], use_residual: bo
                 start += member.out_features
         raise KeyError(name)
 
-    return run_model(checkpoint.spec, torch.tensor(tokens), weight, linear=linear)
+    if use_residual:
+        return run_model(checkpoint.spec, torch.tensor(tokens), weight, linear=linear)
+    options = {"weight": weight, "linear": linear, "tokens": torch.tensor(tokens), "sequence_lengths": (len(tokens),)}
+    with torch.no_grad():
+        logits: torch.Tensor = graph_of(checkpoint.spec).forward(DraftOps(checkpoint, **options), checkpoint.spec)
+    return logits
 
 
 @pytest.mark.parametrize("use_residual", [True, False], ids=["verify", "draft"])
@@ -114,5 +147,9 @@ def test_engine_logits_equal_the_float_model(
     engine = Engine.load(folder, make_plan(residual_bits=5, prefill_chunk=16))
     found = torch.from_numpy(engine.forward_logits(tokens, use_residual=use_residual))
     expected = reference_logits(Checkpoint.open(folder), tokens, use_residual)
-    assert float((found - expected).norm() / expected.norm()) <= 1e-3
+    errors = (found - expected).norm(dim=1) / expected.norm(dim=1)
+    total = float((found - expected).norm() / expected.norm())
+    # a draft's row is off by 2e-5, or by up to 7e-3 where a value fell on the other side of a step, there or in a row
+    # that it attends to; against a reference that does not round, every row is off by 3e-3 to 2e-2
+    assert total <= 1e-3 if use_residual else (float(errors.min()) <= 1e-4 and total <= 3e-3)
     assert float(expected.std()) > 0.05

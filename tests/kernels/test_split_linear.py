@@ -17,6 +17,7 @@ from twofold.kernels import cpu
 from twofold.kernels.naive import ops as naive
 from twofold.kernels.naive import packing
 from twofold.kernels.naive.quantize_planes import quantize_planes
+from twofold.kernels.naive.rotation import rotate
 from twofold.kernels.naive.split_product import round_exchange, split_product
 
 Make = Callable[..., Any]
@@ -121,9 +122,24 @@ def test_native_formats(
     weights = make_weights(320, (96,), bits=bits, planes=planes, rotated_outputs=rotated_outputs)
     for rows in (1, 2, 4, 7):
         x = activations(rows, 320, seed=rows)
-        out = guarded((rows, 96))
-        native_ops.split_linear(x, weights, True, out=out.array)
-        same_bits(out.check(), naive.split_linear(x, weights, True))
+        for use_residual in (True, False, True):  # in one scratch
+            out = guarded((rows, 96))
+            native_ops.split_linear(x, weights, use_residual, out=out.array)
+            same_bits(out.check(), naive.split_linear(x, weights, use_residual))
+
+
+@pytest.mark.parametrize("planes", [(1, 1), (2, 2), (2, 1), (1, 2)])
+def test_a_draft_product_reads_one_plane(
+    native_ops: ModuleType, make_weights: Make, same_bits: Make, planes: tuple[int, int]
+) -> None:
+    weights = make_weights(320, (96,), planes=planes, rotated_outputs=False)
+    for rows in (1, 4, 7):
+        x = activations(rows, 320, seed=rows)
+        rotated = rotate(x, weights.input_signs, weights.mix_in)
+        expected, other = (split_product(quantize_planes(rotated, n, 128), None, weights) for n in (1, 2))
+        for ops in (naive, native_ops):
+            same_bits(ops.split_linear(x, weights, False), expected)
+        assert not np.array_equal(expected, other)
 
 
 @pytest.mark.parametrize("group_size", [16, 48, 256])

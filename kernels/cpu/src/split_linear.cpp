@@ -61,7 +61,7 @@ bool writes_directly(const SplitLinear& w) {
 }
 
 void prepare(const SplitLinear& w, long rows, bool use_residual, LinearScratch& scratch) {
-  scratch.base.resize(w, rows, w.base_planes);
+  scratch.base.resize(w, rows, use_residual ? w.base_planes : kDraftPlanes);
   if (has_second(w, use_residual)) scratch.residual.resize(w, rows, w.residual_planes);
   if (!writes_directly(w)) grow(scratch.padded, rows * w.tiles * kTileRows);
 }

@@ -28,7 +28,7 @@ struct SplitLinear {
   std::vector<Member> members;
 };
 
-// Rows as the product reads them, for one number of planes.
+// Rows as the product reads them, for one number of planes; room for two, so that their size does not depend on it.
 struct QuantisedRows {
   int planes = 0;
   std::vector<std::int16_t> t;
@@ -48,6 +48,9 @@ struct LinearScratch {
 
   std::size_t bytes() const;
 };
+
+// Planes of activations where the base multiplies alone: what it drafts is checked by passes under the plan's planes.
+constexpr int kDraftPlanes = 1;
 
 // The steps of a split Linear, for callers that put others between them: prepare, quantise_row and multiply once for each
 // row or pass, then finish_member for each row and member unless the product writes directly.

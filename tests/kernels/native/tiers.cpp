@@ -200,6 +200,11 @@ void compare_all(const Kernels& generic, const Kernels& tier, const std::string&
         compare(generic, tier, name, {2, 576, rows, 128, bits, planes, planes, kLevels[planes], Exchange::float32, true});
       }
     }
+    for (const std::uint8_t* levels : kLevels) {  // a draft's
+      for (long rows : {1L, 2L, 3L, 4L, 9L}) {
+        compare(generic, tier, name, {2, 576, rows, 128, bits, 1, 1, levels, Exchange::float32, false});
+      }
+    }
   }
   std::printf("%s: the same bits as generic\n", name.c_str());
 }
