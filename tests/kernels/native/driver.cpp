@@ -116,9 +116,11 @@ void test_split_linear() {
       fill(weights, in_features, {100, 16, 33}, bits, 1 + format % 2, format % 3);
       for (long rows : {1L, 2L, 3L, 7L, 133L}) {
         const std::vector<float> x = random_floats(static_cast<std::size_t>(rows * in_features));
-        everywhere("split_linear", static_cast<std::size_t>(rows * 149), [&](float* out) {
-          twofold::split_linear(weights.view, x.data(), rows, true, out);
-        });
+        for (bool use_residual : {false, true}) {
+          everywhere("split_linear", static_cast<std::size_t>(rows * 149), [&](float* out) {
+            twofold::split_linear(weights.view, x.data(), rows, use_residual, out);
+          });
+        }
       }
     }
   }
