@@ -275,8 +275,8 @@ def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
 
     if plan.context_tokens < LEAST_CONTEXT:
         return plan
-    # kernels are timed with near base levels: a checkpoint whose base is multiplied another way is timed itself
-    timings = () if is_slow_here(plan.activations, checkpoint.config) else own_timings()
+    # kernels are timed with near base levels: a checkpoint whose base drafts, in one plane, another way is timed itself
+    timings = () if is_slow_here("int8", checkpoint.config) else own_timings()
     times = timed_pass_seconds(checkpoint.spec, Knobs.of(plan), KernelSource(timings, is_own=True))
     if times is None:
         measured = pass_times(checkpoint, plan)
