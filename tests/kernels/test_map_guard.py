@@ -1,0 +1,48 @@
+"""A guarded map tells when its file was cut, inside of its last page too; tests/engine/test_faults.py cuts whole pages."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from twofold.engine.checkpoint.mapped import map_file
+from twofold.kernels.cpu import missing_reason
+
+pytestmark = pytest.mark.skipif(missing_reason() is not None, reason="needs the native module")
+DATA, ZEROS = 5000, 300  # the data ends in the second page
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(1 + i % 255 for i in range(DATA)) + bytes(ZEROS))
+    return path
+
+
+@pytest.mark.parametrize("size", [DATA - 1, 4097, 4096, 100, 0])
+def test_a_cut_into_the_data_is_seen_though_nothing_was_read(path: Path, size: int) -> None:
+    mapped = map_file(path)
+    assert mapped.guard.intact()
+    os.truncate(path, size)
+    assert not mapped.guard.intact()
+
+
+def test_a_cut_is_seen_after_the_file_has_its_size_again(path: Path) -> None:
+    mapped = map_file(path)
+    os.truncate(path, DATA - 1)
+    os.truncate(path, DATA + ZEROS)
+    assert not mapped.guard.intact()
+
+
+@pytest.mark.parametrize("size", [DATA, DATA + 1])
+def test_zeros_that_are_cut_read_as_before(path: Path, size: int) -> None:
+    mapped = map_file(path)
+    os.truncate(path, size)
+    assert mapped.guard.intact() and mapped[DATA:] == bytes(ZEROS)
+
+
+def test_a_file_of_zeros_is_intact(tmp_path: Path) -> None:
+    path = tmp_path / "zeros"
+    path.write_bytes(bytes(5000))
+    assert map_file(path).guard.intact()
