@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ from twofold.profiles.kernel_store import save_timings
 from twofold.profiles.pass_store import passes_dir
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason="the native kernels are not built")
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model with base levels as they are made now: one with far ones is timed itself under AVX2."""
+    folder = shutil.copytree(tiny_checkpoint, tmp_path_factory.mktemp("near") / "tiny")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"]["base"]["levels"] = [-10, -3, 3, 10]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
 
 
 @pytest.fixture(autouse=True)
