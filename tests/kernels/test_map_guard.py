@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from twofold.engine.checkpoint.mapped import map_file
 from twofold.kernels.cpu import missing_reason
 
