@@ -1,4 +1,4 @@
-"""A guarded map tells when its file was cut, inside of its last page too; tests/engine/test_faults.py cuts whole pages."""
+"""A guarded map tells when its file was cut, in its last page too; tests/engine/test_faults.py cuts whole pages."""
 
 from __future__ import annotations
 
