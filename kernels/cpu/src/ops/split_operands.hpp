@@ -84,7 +84,7 @@ struct Quads : StoredBytes {
   // Several chains, so that additions do not wait for each other.
   template <int Rows>
   struct Sums {
-    static constexpr int kChains = kWidth == 64 ? (Rows == 1 ? 4 : 2) : (Rows == 1 ? 2 : 1);
+    static constexpr int kChains = kWidth == 64 ? (Rows == 1 ? 4 : 2) : (Rows * Planes <= 2 ? 2 : 1);
     V n[Planes][kChains] = {};
     template <int Vector>
     TWOFOLD_MEMBER void add(V bytes, const Quad& x) {

@@ -32,7 +32,7 @@ TWOFOLD_INLINE void stream_vector(const Source& source, const std::uint8_t* pack
 
 // acc[row][16] += fp32(n) * unit * scale for `Rows` rows of one (tile, group).
 template <int Rows, class Operand, class Source>
-__attribute__((noinline)) void stream_group(const Source& source, const std::uint8_t* packed, long n_blocks,
+TWOFOLD_INLINE void stream_group(const Source& source, const std::uint8_t* packed, long n_blocks,
                                             const GroupRows& rows, int offset, const std::uint16_t* scales, float* acc) {
   typedef typename Operand::template Sums<Rows> Sums;
   const GroupRows x = rows;
