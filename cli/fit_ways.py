@@ -44,10 +44,10 @@ def show_choices(sink: Sink, report: FitReport) -> None:
 
     choices = report.choices
     has_kl = any(choice.kl.is_known for choice in choices)
-    is_nominal = any(choice.compared.is_known and not choice.tok_s.is_known for choice in choices)
+    is_nominal = any(choice.is_assumed for choice in choices)
     rows = []
     for rank, choice in enumerate(choices, 1):
-        star = "*" if choice.compared.is_known and not choice.tok_s.is_known else ""
+        star = "*" if choice.is_assumed else ""
         mib = short(choice.vram_mib or choice.ram_mib, 0)
         row = [str(rank), name_of(choice), choice.quality or "its own", brief(choice.compared) + star, mib]
         row.append(_in_vram(choice))

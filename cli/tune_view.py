@@ -168,7 +168,7 @@ def _show_human(report: TuneReport, path: Path | None, model: str) -> None:
     if report.verification is not None:
         for line in verification_lines(report.verification):
             sink.prose(line)
-    sink.prose(_kept(plan, path))
+    sink.prose(_kept(plan, path, is_tuned=result is not None and result.is_tuned))
     if result is None and report.verification is None:
         err().line("hint: leave out --trials 0 to tune, or add --verify to fill the context", style="cyan")
 
@@ -229,7 +229,8 @@ def verification_lines(filled: Filled) -> list[str]:
 LEAST_HINT = 64
 
 
-def _kept(plan: Plan, path: Path | None) -> str:
+def _kept(plan: Plan, path: Path | None, *, is_tuned: bool) -> str:
     if path is None:
         return "nothing was saved"
-    return f"saved: twofold chat and run use it for this model at {plan.context_tokens} tokens"
+    as_before = "" if is_tuned else ", which is what they did before"
+    return f"saved: twofold chat and run use it for this model at {plan.context_tokens} tokens{as_before}"

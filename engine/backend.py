@@ -64,8 +64,8 @@ def _configure(threads: int | None, isa: str | None) -> None:
         forced = os.environ.get("TWOFOLD_CPU_ISA")
         raise InvalidOption(
             f"the CPU kernels cannot run as asked: {error}",
-            found=", ".join(module.available_tiers()),
-            needed=forced or isa,
+            found=forced or isa,
+            needed=" or ".join(module.available_tiers()),
             hint="unset TWOFOLD_CPU_ISA" if forced else "plan again on this machine: twofold fit MODEL",
         ) from None
 

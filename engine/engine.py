@@ -149,10 +149,12 @@ class Engine:
 
         Raises:
             ContextFull: more tokens than the context holds.
+            CorruptFile: a weight file was written to since it was opened.
             ValueError: no tokens, or one outside the vocabulary.
         """
         tokens = [int(token) for token in tokens]
         self._check_tokens(tokens)
+        self._checkpoint.check_unchanged()
         reused = self._common_prefix(tokens)
         reused = self._cache.roll_back(reused)
         self.tokens = tokens

@@ -51,6 +51,11 @@ class Choice:
     beaten_how: str | None = None
     make: str | None = None
 
+    @property
+    def is_assumed(self) -> bool:
+        """Whether `compared` is of a nominal host, since this one's speed is not known."""
+        return self.compared.is_known and not self.tok_s.is_known
+
     def to_json(self) -> dict[str, object]:
         return {
             "engine": self.engine,
@@ -211,11 +216,13 @@ def name_of(choice: Choice) -> str:
     return choice.what if choice.engine == "llama.cpp" else f"twofold, {choice.what}"
 
 
-def _span(figure: Figure) -> str:
+def _span(choice: Choice) -> str:
+    """Its speed, with the table's mark where the host's was assumed."""
+    figure = choice.compared
     if not figure.is_known:
         return "unknown"
     low, high = figure.low or figure.number, figure.high or figure.number
-    return f"{low:.3g} to {high:.3g} tok/s"
+    return f"{low:.3g} to {high:.3g} tok/s{'*' if choice.is_assumed else ''}"
 
 
 def _use(choice: Choice) -> str:
@@ -236,31 +243,31 @@ def advice(card: CardBudget | None, choices: Sequence[Choice], request: Request)
     original = next((one for one in others if one.quality is None and one.serves), None)
     if original is not None and _speed(original) > ENOUGH_FASTER * _speed(own):
         return (
-            f"use llama.cpp: the file as it is loses nothing, and is likely faster, {_span(original.compared)} against "
-            f"{_span(own.compared)} of twofold's plan{_use(original)}"
+            f"use llama.cpp: the file as it is loses nothing, and is likely faster, {_span(original)} against "
+            f"{_span(own)} of twofold's plan{_use(original)}"
         )
     whole = next((one for one in others if one.whole_on_card and one.quality), None)
     grade = min(_grade(own), RANK[floor_class(request)])
     rival = max((one for one in others if one.serves is not False and _grade(one) >= grade), key=_speed, default=None)
     if own.serves is False:
         if rival is not None and rival.serves:
-            return f"use llama.cpp: {rival.what}, {rival.place}, {_span(rival.compared)}{_use(rival)}"
+            return f"use llama.cpp: {rival.what}, {rival.place}, {_span(rival)}{_use(rival)}"
         return f"{whole.what} fits this card wholly, at lower quality than Q8_0{_use(whole)}" if whole else None
     if rival is not None and own.compared.is_known and _speed(rival) > ENOUGH_FASTER * _speed(own):
         return (
-            f"use llama.cpp: {rival.what} is likely faster at this quality, {_span(rival.compared)} against "
-            f"{_span(own.compared)} of twofold's plan{_use(rival)}"
+            f"use llama.cpp: {rival.what} is likely faster at this quality, {_span(rival)} against "
+            f"{_span(own)} of twofold's plan{_use(rival)}"
         )
     if whole is not None and whole.beaten_by is None:
         first = choices[0]
-        at_floor = "" if first is whole else f"; first in the order is {name_of(first)}, {_span(first.compared)}"
+        at_floor = "" if first is whole else f"; first in the order is {name_of(first)}, {_span(first)}"
         return (
-            f"{whole.what} fits this card wholly, at lower quality than Q8_0 ({_span(whole.compared)} against "
-            f"{_span(own.compared)} of twofold's plan{at_floor}){_use(whole)}"
+            f"{whole.what} fits this card wholly, at lower quality than Q8_0 ({_span(whole)} against "
+            f"{_span(own)} of twofold's plan{at_floor}){_use(whole)}"
         )
     if not own.runnable and rival is not None and rival.serves:
         return (
             f"use llama.cpp: this version does not run twofold's plan; {rival.what}, {rival.place}, "
-            f"{_span(rival.compared)}{_use(rival)}"
+            f"{_span(rival)}{_use(rival)}"
         )
     return None

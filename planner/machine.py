@@ -235,6 +235,8 @@ def with_host(
         host = replace(host, ram_read_gb_s=reported(ram_gb_s, "GB/s", "--ram-gb-s"))
     if isa is not None:
         host = replace(host, isa_tier=isa, has_avx_vnni=False)
+    if ram_gb_s is not None or isa is not None:
+        host = replace(host, own=None)  # how fast sessions were here says nothing of such a host
     stated = "the host's figures are as stated on the command line"
     return replace(machine, host=host, notes=(*machine.notes, stated))
 

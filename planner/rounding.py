@@ -106,6 +106,8 @@ def rounding_gain(
     plain = knobs.with_(activations=OTHER)
     timed = [_timed_words(spec, one, host) for one in (knobs, plain)]
     compared = host if None not in timed else replace(host, kernels=None)
+    if compared.kernels is None and host.isa_tier == "generic":
+        return None  # bandwidths count products, and that tier takes about as long for one plane as for two
     other = _with_draft(spec, knobs, plain, compared, statistics)
     if needs(spec, other, card, host, margin_mib).severity > evaluation.severity:
         return None

@@ -242,7 +242,7 @@ def _choice(choice: Choice, rank: int, top: float, shown: Provenance) -> dict[st
         "quality": choice.quality or "the file's own",
         "kl": shown.show(f"KL, {name}", choice.kl) if choice.kl.is_known else None,
         "speed": shown.show(f"decode, {name}", speed),
-        "is_assumed": speed.is_known and not choice.tok_s.is_known,
+        "is_assumed": choice.is_assumed,
         "mib": shown.show(f"memory, {name}", mib),
         "place": short_place(choice),
         "bar": _speed_bar(speed, top),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,7 @@ def _plan(session: Session, argument: str) -> None:
 
     path = _new_file(argument)
     write_atomically(path, text)
-    _say(f"saved: twofold chat --plan {path}")
+    _say("saved: " + shlex.join(["twofold", "chat", str(session.engine.checkpoint.path), "--plan", str(path)]))
 
 
 def _seed(session: Session, argument: str) -> None:

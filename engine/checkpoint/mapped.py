@@ -29,13 +29,21 @@ class Guard(Protocol):
         """Whether all that was read so far was in the file."""
         ...
 
+    def unchanged(self) -> bool:
+        """Whether the file has the size and the time of its last change that it had when it was mapped."""
+        ...
+
 
 class _SizeGuard:
     def __init__(self, size: int, descriptor: int) -> None:
         self._size, self._descriptor = size, os.dup(descriptor)
+        self._changed_ns = os.fstat(descriptor).st_mtime_ns
 
     def intact(self) -> bool:
         return os.fstat(self._descriptor).st_size >= self._size
+
+    def unchanged(self) -> bool:
+        return self.intact() and os.fstat(self._descriptor).st_mtime_ns == self._changed_ns
 
     def __del__(self) -> None:
         os.close(self._descriptor)
@@ -59,11 +67,13 @@ def map_file(path: Path) -> GuardedMap:
 
 
 def changed(path: Path, size_bytes: int, hint: str) -> CorruptFile:
-    """What to raise where a guard is not intact; `size_bytes` is what the file had when it was mapped."""
+    """What to raise where a guard is not intact or not unchanged; `size_bytes` is of when the file was mapped."""
     size = path.stat().st_size if path.exists() else None
+    is_written_over = size == size_bytes
     return CorruptFile(
-        f"{path} changed while it was in use: a part of the weights could not be read",
-        found="no such file any more" if size is None else f"{size} bytes",
+        f"{path} changed while it was in use: "
+        + ("it was written over" if is_written_over else "a part of the weights could not be read"),
+        found="no such file any more" if size is None else f"{size} bytes" + ", others" * is_written_over,
         needed=f"{size_bytes} bytes, as when it was opened",
         hint=hint,
     )

@@ -117,8 +117,21 @@ class Checkpoint:
         if all_intact(self._guards):
             return
         hurt = next(file for file in self._files.values() if not file.guard.intact())
-        hint = f"make the checkpoint again: {_again(self.path, self.config)} --force"
-        raise changed(hurt.path, hurt.size_bytes, hint)
+        raise changed(hurt.path, hurt.size_bytes, self._make_again)
+
+    def check_unchanged(self) -> None:
+        """Call before computing something new: what was written over in place shows nowhere else.
+
+        Raises:
+            CorruptFile: a weight file was written to since it was opened.
+        """
+        hurt = next((file for file in self._files.values() if not file.guard.unchanged()), None)
+        if hurt is not None:
+            raise changed(hurt.path, hurt.size_bytes, self._make_again)
+
+    @property
+    def _make_again(self) -> str:
+        return f"make the checkpoint again: {_again(self.path, self.config)} --force"
 
     @property
     def mapped_bytes(self) -> int:

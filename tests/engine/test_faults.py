@@ -96,6 +96,27 @@ def test_without_the_native_module_the_size_is_watched(
         engine.step()
 
 
+@pytest.mark.parametrize("kernels", ["naive", pytest.param("cpu", marks=native)])
+@pytest.mark.parametrize("left", [0.5, 1.0])
+def test_a_file_that_is_written_over_between_answers(
+    make_checkpoint: Callable[..., Path], make_plan: Callable[..., Plan], left: float, kernels: str
+) -> None:
+    """Of the same size again, so that no page is missing: cut and written at its end, or written in its middle."""
+    engine = Engine.load(make_checkpoint(), make_plan(), kernels=kernels)
+    engine.prefill(PROMPT)
+    engine.step()
+    shard = engine._checkpoint.path / "base-00002-of-00003.safetensors"
+    size, before = shard.stat().st_size, shard.stat().st_mtime_ns
+    os.truncate(shard, int(size * left))
+    with shard.open("r+b") as file:
+        file.seek(size - 64)
+        file.write(bytes([7] * 64))
+    os.utime(shard, ns=(before, before + 1))
+    assert shard.stat().st_size == size
+    with pytest.raises(CorruptFile, match="changed while it was in use: it was written over"):
+        engine.prefill([*PROMPT, 3])
+
+
 def plant(folder: Path, tensor: str, value: float, position: int = 0) -> None:
     """Put one value into a float tensor of a checkpoint."""
     for file in folder.glob("*.safetensors"):

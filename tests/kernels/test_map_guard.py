@@ -47,3 +47,12 @@ def test_a_file_of_zeros_is_intact(tmp_path: Path) -> None:
     path = tmp_path / "zeros"
     path.write_bytes(bytes(5000))
     assert map_file(path).guard.intact()
+
+
+def test_a_file_that_is_written_over_is_changed_though_intact(path: Path) -> None:
+    mapped = map_file(path)
+    assert mapped.guard.unchanged()
+    with path.open("r+b") as file:
+        file.write(bytes([7] * 100))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))  # a clock of the file system may be coarser than this test
+    assert mapped.guard.intact() and not mapped.guard.unchanged()

@@ -172,7 +172,8 @@ def test_far_levels_are_slow_where_bytes_add_up_in_16_bits(
     machine = timed(gb_s=500)
     assert machine.host is not None
     machine = replace(machine, host=replace(machine.host, isa_tier=isa, has_avx_vnni=has_avx_vnni))
-    assert (_fit(smol, machine, base_levels=levels).rounding is None) == is_slow
+    found = _fit(smol, machine, base_levels=levels).rounding
+    assert (found is None) == (is_slow or isa == "generic")  # bandwidths do not say what that tier takes
 
 
 def test_a_machine_is_known_to_have_avx_vnni_by_its_flags(profile: Callable[..., HardwareProfile]) -> None:

@@ -20,7 +20,8 @@ void bind_maps(nb::module_& m) {
           },
           "map"_a, "descriptor"_a, "Guard the memory of `map`, which must stay mapped as long as the guard lives.")
       .def("faults", &twofold::MapGuard::faults)
-      .def("intact", &twofold::MapGuard::intact);
+      .def("intact", &twofold::MapGuard::intact)
+      .def("unchanged", &twofold::MapGuard::unchanged);
   m.def(
       "all_intact",
       [](const nb::list& guards) {

@@ -58,6 +58,8 @@ void install() {
   static_cast<void>(installed);
 }
 
+std::int64_t changed_ns(const struct stat& file) { return file.st_mtim.tv_sec * std::int64_t{1000000000} + file.st_mtim.tv_nsec; }
+
 int take_slot() {
   for (int slot = 0; slot < MapGuard::kMostGuards; ++slot) {
     if (g_ranges[slot].end.load(std::memory_order_relaxed) != 0) continue;
@@ -72,6 +74,8 @@ int take_slot() {
 MapGuard::MapGuard(std::uintptr_t address, std::size_t size, int descriptor)
     : size_(size), descriptor_(fcntl(descriptor, F_DUPFD_CLOEXEC, 0)), slot_(-1) {
   if (descriptor_ < 0) throw std::runtime_error("cannot keep the file of a map open");
+  struct stat now;
+  if (fstat(descriptor_, &now) == 0) changed_ns_ = changed_ns(now);
   const std::lock_guard<std::mutex> lock(g_mutex);
   install();
   slot_ = take_slot();
@@ -105,6 +109,11 @@ bool MapGuard::intact() const {
   }
   const bool whole = last_ == nullptr || *last_ != 0;
   return whole && faults() == 0;
+}
+
+bool MapGuard::unchanged() const {
+  struct stat now;
+  return fstat(descriptor_, &now) == 0 && static_cast<std::size_t>(now.st_size) >= size_ && changed_ns(now) == changed_ns_;
 }
 
 }  // namespace twofold

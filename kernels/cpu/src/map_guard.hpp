@@ -26,11 +26,16 @@ class MapGuard {
   // also raises the signal where the page is gone, and costs no system call (62 files cost 90 us).
   bool intact() const;
 
+  // Whether the file has the size and the time of change that it had when it was guarded: tells of one that was written over.
+  // A system call, so not for every step.
+  bool unchanged() const;
+
   static constexpr int kMostGuards = 4096;
 
  private:
   std::size_t size_;
   int descriptor_;
+  std::int64_t changed_ns_ = 0;  // st_mtim
   int slot_;
   const volatile std::uint8_t* last_ = nullptr;  // the last byte of the last page that is not zero; null: there is none
 };
