@@ -11,7 +11,7 @@ import pytest
 
 from twofold.planner.evaluate import evaluate
 from twofold.planner.knobs import Knobs
-from twofold.planner.machine import HostBudget
+from twofold.planner.machine import HostBudget, MachineBudget, with_host
 from twofold.planner.memory import cpu_memory
 from twofold.planner.own_runs import (
     ASSUMED_RESIDUAL_MIB,
@@ -156,6 +156,17 @@ def test_the_verdict_uses_it(smol: ModelSpec) -> None:
     with_own = replace(host, own=own(session(process_mib=92.0), session(process_mib=93.0)))
     found = evaluate(smol, KNOBS, None, with_own, 0.0)
     assert found.verdict == "fits" and found.observed is not None
+
+
+def test_a_stated_host_is_not_the_one_that_sessions_ran_on(smol: ModelSpec) -> None:
+    free = reported(500.0, "MiB", "test")
+    host = HostBudget(free, reported(20.0, "GB/s", "test"), "avx2", reported(2, "cores", "test"), own=own(session()))
+    machine = MachineBudget("test", "stated", (), host)
+    for stated in ({"ram_gb_s": 14.0, "isa": None}, {"ram_gb_s": None, "isa": "avx2"}):
+        other = with_host(machine, ram_mib=None, **stated).host
+        assert other is not None and other.own is None
+    same = with_host(machine, ram_mib=16384.0, ram_gb_s=None, isa=None).host
+    assert same is not None and same.own is not None
 
 
 def test_a_process_of_nothing_calibrates_nothing(smol: ModelSpec) -> None:

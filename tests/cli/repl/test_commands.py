@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import stat
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,13 @@ def test_the_plan_can_be_replayed(tiny_session: Any, tmp_path: Path, capsys: pyt
     rows = {line.split()[0]: line.split()[1:] for line in shown[end:].splitlines() if line.strip()}
     assert rows["kv_cache"][0] == rows["kv_cache"][1] and rows["kv_cache"][2] == "exact"
     assert rows["base"][2] == "exact" and "resident" in shown
-    run_command(tiny_session, f"/plan {tmp_path}/plan.json")
-    assert Plan.from_json((tmp_path / "plan.json").read_text()) == tiny_session.engine.plan
+    run_command(tiny_session, f"/plan {tmp_path}/a plan.json")
+    path, model = tmp_path / "a plan.json", str(tiny_session.engine.checkpoint.path)
+    assert Plan.from_json(path.read_text()) == tiny_session.engine.plan
+    said = capsys.readouterr().err.splitlines()
+    assert shlex.split(said[0].removeprefix("saved:")) == ["twofold", "chat", model, "--plan", str(path)]
     with pytest.raises(TwofoldError, match="exists"):
-        run_command(tiny_session, f"/plan {tmp_path}/plan.json")
+        run_command(tiny_session, f"/plan {path}")
 
 
 def test_saving_and_loading(tiny_session: Any, tmp_path: Path) -> None:
