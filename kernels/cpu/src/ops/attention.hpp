@@ -89,7 +89,7 @@ void integer_scores(const Keys& keys, const std::uint8_t* const* at, long block_
   }
 }
 
-// The same for `Wide` sixteens of the vectors from `i` on.
+// sums[h] += weights[h][t] * v_t for `Wide` sixteens of the vectors from `i` on.
 template <int Heads, int Wide, class Values>
 TWOFOLD_INLINE void add_sixteens(const Values& values, long n, long i, const float* const* weights, float* const* sums) {
   F16v lanes[Heads][Wide];
@@ -109,7 +109,7 @@ TWOFOLD_INLINE void add_sixteens(const Values& values, long n, long i, const flo
   }
 }
 
-// sums[h] += weights[h][t] * v_t for t = 0..n-1, ascending; begin and end are whole sixteens of the vector.
+// The same for all from begin to end, whole sixteens of the vector; t ascends from 0 to n - 1.
 template <int Heads, class Values>
 void add_values(const Values& values, long n, long begin, long end, const float* const* weights, float* const* sums) {
   constexpr int kWide = Heads <= 2 ? 2 : 1;  // what the registers of AVX2 hold
@@ -168,7 +168,8 @@ void addresses(const KvCacheView& cache, long kv_heads, long kv_head, const Visi
   }
 }
 
-// Fetches a KV head's vectors of the positions begin .. end - 1 that lie in slots in order.
+// Fetches a KV head's vectors of the positions begin .. end - 1 that lie in slots in order: they lie apart by all heads', too far
+// for what a processor fetches by itself, and are cold behind a layer's weights (a chunk's first head took twice as long).
 TWOFOLD_INLINE void fetch(const KvCacheView& cache, long kv_heads, long kv_head, long first_position, long begin, long end) {
   const long bytes = kv_head_bytes(cache.type, cache.dim), apart = kv_heads * bytes;
   const std::uint8_t* at = cache.data + ((begin - first_position) * kv_heads + kv_head) * bytes;

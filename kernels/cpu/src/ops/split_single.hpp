@@ -2,8 +2,8 @@
 // for both, and a tile's outputs stay in registers from its first group to its last.
 //
 // Sums are those of split_stream.hpp, kept apart, so no bit differs. It saves the calls for each group and part: on a Zen 1
-// core 0.91 of the cycles in one plane (6 and 8 bits; 0.85 with 4), 0.97 in two. All of a sub-block's base before its residual
-// took 0.92 and 1.01; activations spread over the lanes beforehand 0.88, for eight times their bytes in the L1 cache.
+// core 0.91 of the cycles in one plane (6 and 8 bits; 0.85 with 4), 0.97 in two, and 0.82 of the base alone. All of a sub-block's
+// base before its residual took 0.92 and 1.01; activations spread over the lanes beforehand 0.88, for eight times their bytes.
 #pragma once
 
 #include "split_stream.hpp"
@@ -11,7 +11,7 @@
 namespace twofold {
 namespace {
 
-// A tile's base or residual in one scale group, in as many sums as `Like` rows have one of.
+// A tile's base or residual in one scale group. `Like`: it keeps as many sums as one row of a pass of so many does.
 template <class Operand, class Source, int Like>
 struct SingleSums {
   typename Operand::template Sums<Like> half[kHalves];
@@ -47,7 +47,7 @@ __attribute__((noinline)) void single_tiles(const BaseSource& base_source, const
   typedef OperandOf<Planes, BaseSource> BaseOperand;
   typedef OperandOf<Planes, Residual> ResidualOperand;
   typedef typename BaseOperand::Quad Quad;
-  constexpr int kLike = kWhole && kWidth < 64 ? 2 : 1;  // base and residual do not wait for each other either
+  constexpr int kLike = kWhole && kWidth < 64 ? 2 : 1;  // fewer sums: base and residual do not wait for each other either
   constexpr long kBaseBytes = 32 * BaseSource::kBits, kResidualBytes = 32 * Residual::kBits;
   const BaseSource base = base_source;
   const Residual residual = residual_source;
