@@ -62,7 +62,7 @@ def test_the_matrix_gives_the_kernel_s_product(
     matrices = member_weights(weights, use_residual=use_residual)
     assert [matrix.shape for matrix in matrices] == [(rows, in_features) for rows in member_rows]
     expected = x.astype(np.float64) @ np.concatenate([one.numpy() for one in matrices]).astype(np.float64).T
-    # Two int8 planes resolve max|x| / (127 · 254): errors are a few 1e-5 of the output's size. The base alone is a draft's
-    # product, in one plane: 254 times as much.
+    # Two int8 planes resolve max|x| / (127 · 254): errors are a few 1e-5 of the output's size. The base alone is a
+    # draft's product, in one plane: 254 times as much.
     resolved = 2e-4 if use_residual else 2e-4 * 254
     assert np.abs(product - expected).max() < resolved * np.abs(expected).max()
