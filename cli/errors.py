@@ -12,7 +12,8 @@ import traceback
 from collections.abc import Callable
 
 from twofold.cli.output import STDOUT, err
-from twofold.cli.streams import mend_streams, output_failure, settle_streams, stop_signals, unwritten
+from twofold.cli.signals import stop_signals
+from twofold.cli.streams import mend_streams, output_failure, settle_streams, unwritten
 from twofold.profiles.errors import EngineUnavailable, NotEnoughSpace, TwofoldError
 from twofold.profiles.text import one_line
 

@@ -1,19 +1,14 @@
-"""The three standard streams and the signals that end a program, so that neither leaves a traceback or half a file."""
+"""The three standard streams, however they were left by whoever started the program."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from types import FrameType
 
 from twofold.profiles.errors import TwofoldError
 
 UNWRITTEN = 1
-_STOPPED_BY_SIGNAL = 128
 
 
 def mend_streams() -> None:
@@ -73,25 +68,3 @@ def _point_at_nothing(descriptor: int) -> None:
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, descriptor)
         os.close(nothing)
-
-
-@contextlib.contextmanager
-def stop_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the program, so that files written aside are removed and locks are given back."""
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [getattr(signal, name) for name in names]
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []
-    before = {number: signal.getsignal(number) for number in numbers}
-    ours = [number for number, handler in before.items() if handler is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, _stop)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, before[number])
-
-
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(_STOPPED_BY_SIGNAL + number)

@@ -12,19 +12,23 @@ from twofold.profiles.errors import TwofoldError
 if TYPE_CHECKING:
     from twofold.planner.machine import MachineBudget
     from twofold.planner.request import Request
+    from twofold.profiles.figures import Figure
 
 LEAST_WEIGHTS = 1_000_000_000
 """Smaller models do not count as real ones here."""
-_STEP_MIB = 1024
-"""Free memory is taken in whole steps: what comes and goes from one minute to the next decides nothing."""
+_HOST_SLACK_MIB = 1024
+_CARD_SLACK_MIB = 256
+"""How far free memory may move before the ranking is made again. As much less than is free is planned with, so the
+answer fits until then."""
 
 
 def suggest_model() -> str | None:
     """The best known chat model that fits this machine, that this version runs, and that answers in bearable time;
     None when there is none, or no speed is known.
 
-    The answer is kept in the state folder, since ranking takes a while, under a digest of all that it depends on: this
-    build, the request with its settings, memory, and speeds as the last probe and kernel timings left them.
+    The answer is kept in the state folder, since ranking takes a while, with the free memory of then and a digest of
+    all else that it depends on: this build, the request with its settings, and speeds as the last probe and kernel
+    timings left them.
     """
     from twofold.cli.fit_options import build_request, local_machine
     from twofold.profiles.files import write_atomically
@@ -32,35 +36,61 @@ def suggest_model() -> str | None:
 
     try:
         request, _ = build_request(None, None, None, None, None)
-        machine = _steady(local_machine())
+        machine = local_machine()
     except TwofoldError:
         return None
-    file, key = state_dir() / "suggestion.json", _key(machine, request)
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    free_mib, slacks_mib = _free_mib(machine), _slacks_mib(machine)
+    file = state_dir() / "suggestion.json"
+    key = _key(_steady(machine, [None if free is None else 0 for free in free_mib]), request)
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         known = json.loads(file.read_text(encoding="utf-8"))
-        if known.get("key") == key and isinstance(known.get("model"), str | None):
-            model: str | None = known.get("model")
+        is_same = known["key"] == key and _is_near(free_mib, known["free_mib"], slacks_mib)
+        if is_same and isinstance(known["model"], str | None):
+            model: str | None = known["model"]
             return model
     try:
-        found = _best(machine, request)
+        less = [None if free is None else free - slack for free, slack in zip(free_mib, slacks_mib, strict=True)]
+        found = _best(_steady(machine, less), request)
     except TwofoldError:
         return None
     with contextlib.suppress(OSError):
-        write_atomically(file, json.dumps({"key": key, "model": found}) + "\n", mode=0o600)
+        write_atomically(file, json.dumps({"key": key, "free_mib": free_mib, "model": found}) + "\n", mode=0o600)
     return found
 
 
-def _steady(machine: MachineBudget) -> MachineBudget:
-    """`machine` without what changes all the time: odd MiB of free memory, own sessions, notes."""
+def _free_mib(machine: MachineBudget) -> list[float | None]:
+    """Free memory of each card, then of the host; None where that is unknown."""
+    figures = [card.free_mib for card in machine.cards]
+    figures += [machine.host.available_mib] if machine.host is not None else []
+    return [figure.number if figure.is_number else None for figure in figures]
+
+
+def _slacks_mib(machine: MachineBudget) -> list[int]:
+    return [_CARD_SLACK_MIB] * len(machine.cards) + [_HOST_SLACK_MIB] * (machine.host is not None)
+
+
+def _is_near(now: list[float | None], then: list[float | None], slacks_mib: list[int]) -> bool:
+    pairs = zip(now, then, slacks_mib, strict=True)
+    return all(
+        one is other if one is None or other is None else abs(one - other) <= slack for one, other, slack in pairs
+    )
+
+
+def _steady(machine: MachineBudget, free_mib: list[float | None]) -> MachineBudget:
+    """`machine` with this free memory where it is known, and without what changes all the time: own sessions, notes."""
     from dataclasses import replace
 
-    host = machine.host
-    if host is None:
-        return replace(machine, notes=())
-    free = host.available_mib
-    if free.is_number:
-        free = replace(free, value=int(free.number) // _STEP_MIB * _STEP_MIB, low=None, high=None)
-    return replace(machine, notes=(), host=replace(host, available_mib=free, own=None))
+    def stated(figure: Figure, value: float | None) -> Figure:
+        return figure if value is None else replace(figure, value=max(0, int(value)), low=None, high=None)
+
+    n_cards, host = len(machine.cards), machine.host
+    cards = tuple(
+        replace(card, free_mib=stated(card.free_mib, value))
+        for card, value in zip(machine.cards, free_mib[:n_cards], strict=True)
+    )
+    if host is not None:
+        host = replace(host, available_mib=stated(host.available_mib, free_mib[n_cards]), own=None)
+    return replace(machine, cards=cards, host=host, notes=())
 
 
 def _key(machine: MachineBudget, request: Request) -> str:

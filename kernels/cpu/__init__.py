@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
+from twofold.kernels.held_signals import held_signals
+
 HOW_TO_BUILD = "install a C++17 compiler, then: pip install --force-reinstall --no-deps ."
 """What a person does about a missing native module."""
 
@@ -17,7 +19,8 @@ _module: ModuleType | None = None
 _reason: str | None = None
 
 try:
-    from twofold.kernels.cpu import _cpu
+    with held_signals():
+        from twofold.kernels.cpu import _cpu
 
     _module = _cpu
 except ImportError as error:  # a pure-Python wheel, or a binary for another interpreter or libc

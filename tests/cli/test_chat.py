@@ -88,44 +88,6 @@ def test_a_plan_decides_everything(option: str) -> None:
         LaunchOptions(plan_path=Path("plan.json"), **{option: value})  # type: ignore[arg-type]
 
 
-def test_the_suggested_model_fits_runs_and_chats_here(isolated_home: Path) -> None:
-    from twofold.cli.suggest import suggest_model
-    from twofold.profiles.readers.shipped import is_chat_model, shipped_ids, shipped_spec
-
-    found = suggest_model()
-    if found is not None:
-        spec = shipped_spec(found)
-        assert found in shipped_ids() and is_chat_model(found) and spec is not None
-        assert spec.runnable_reason is None and spec.n_decoder_weights >= 1e9
-    kept = isolated_home / "state" / "suggestion.json"
-    assert json.loads(kept.read_text())["model"] == found
-    document = json.loads(kept.read_text()) | {"model": "org/kept"}
-    kept.write_text(json.dumps(document))
-    assert suggest_model() == "org/kept"
-    kept.write_text(json.dumps(document | {"key": ""}))
-    assert suggest_model() == found
-    kept.write_text("{")
-    assert suggest_model() == found
-
-
-def test_a_probe_makes_the_suggestion_anew(isolated_home: Path) -> None:
-    from twofold.cli.suggest import suggest_model
-    from twofold.probes import probe
-    from twofold.profiles.figures import measured
-    from twofold.profiles.store import save_own
-
-    here = probe(bandwidth=False)
-    keys = []
-    for gb_s in (0.5, 900.0):
-        speed = measured(gb_s, "GB/s", "test", n=1)
-        ram = here.ram.model_copy(update={"read_gb_s_one_thread": speed, "read_gb_s_all_cores": speed})
-        save_own(here.model_copy(update={"ram": ram}))
-        assert gb_s > 1 or suggest_model() is None
-        suggest_model()
-        keys.append(json.loads((isolated_home / "state" / "suggestion.json").read_text())["key"])
-    assert keys[0] != keys[1]
-
-
 def test_an_empty_stop_string_is_refused(command_line: CommandLine, capfd: pytest.CaptureFixture[str]) -> None:
     for command in (("chat",), ("run", "tiny", "hello")):
         assert command_line(*command, "--stop", "") == 2

@@ -1,20 +1,18 @@
-"""Pipes that close, full disks, closed streams, signals, and text that a stream cannot show."""
+"""Pipes that close, full disks, closed streams, and text that a stream cannot show."""
 
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from twofold.cli.errors import explain, run_app
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="shell redirections and signals")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="shell redirections")
 
 
 def shell(line: str, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -98,32 +96,6 @@ def test_errors_of_the_system(raised: BaseException, code: int, said: str, capsy
 def test_no_error_of_the_system_is_a_defect() -> None:
     for number in range(1, 132):
         assert explain(OSError(number, os.strerror(number), "place")) is not None
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_during_a_measurement_leaves_nothing(isolated_home: Path, number: int, code: int) -> None:
-    started = isolated_home / "started"
-    script = (
-        "import os, sys, signal, pathlib, twofold.probes as p, twofold.cli as c\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job's start ignores it
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # and nohup's this
-        "real = p.probe\n"
-        f"def probe(**options):\n    pathlib.Path({str(started)!r}).touch()\n"
-        f"    while os.getppid() == {os.getpid()}: real(**options)\n"  # not for ever where the tests are killed
-        "p.probe = probe\nsys.argv = ['twofold', 'probe', '-o', sys.argv[1]]\nsys.exit(c.main())\n"
-    )
-    target = isolated_home / "out" / "p.json"
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(target)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while not started.exists() and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(number)
-    _, messages = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert "Traceback" not in messages
-    assert ("interrupted" in messages) is (number == signal.SIGINT)
-    assert [path for path in isolated_home.rglob("*") if path.is_file() and path != started] == []
 
 
 def test_text_that_a_terminal_would_act_on_is_not_sent_to_it(tmp_path: Path) -> None:
