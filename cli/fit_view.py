@@ -179,8 +179,7 @@ def _rounding(sink: Sink, report: FitReport) -> None:
     from twofold.cli.rounding import rounding_line
 
     if report.rounding is not None:
-        model = report.command.model or report.model
-        sink.prose(rounding_line(report.rounding, model if report.runnable else None))
+        sink.prose(rounding_line(report.rounding, report.asked_for if report.runnable else None))
 
 
 def _host(sink: Sink, report: FitReport) -> None:

@@ -90,6 +90,11 @@ class FitReport:
         return self.evaluation.verdict
 
     @property
+    def asked_for(self) -> str:
+        """The model as it was asked for, which a command that is shown names again."""
+        return self.command.model or self.model
+
+    @property
     def exit_code(self) -> int:
         return 0 if self.is_forced else EXIT_CODES[self.verdict]
 

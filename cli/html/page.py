@@ -322,11 +322,10 @@ def _rounding(report: FitReport, shown: Provenance) -> dict[str, Any] | None:
         pairs.insert(0, ("first token after 1K", gain.speed.ttft_1k_s, gain.own.ttft_1k_s))
     if gain.is_decode_faster:
         pairs.insert(0, ("decode, little context", gain.speed.decode_tok_s, gain.own.decode_tok_s))
-    model = report.command.model or report.model
     return {
         "activations": gain.activations,
         "by": gain.by,
-        "kl": kl_words(gain, model) if report.runnable and not gain.kl.is_known else None,
+        "kl": kl_words(gain, report.asked_for) if report.runnable and not gain.kl.is_known else None,
         "pairs": [
             (
                 name,

@@ -56,3 +56,26 @@ def test_a_file_that_is_written_over_is_changed_though_intact(path: Path) -> Non
         file.write(bytes([7] * 100))
     os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))  # a clock of the file system may be coarser than this test
     assert mapped.guard.intact() and not mapped.guard.unchanged()
+
+
+def test_maps_ask_for_huge_pages(path: Path) -> None:
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this kernel has no transparent huge pages")
+    mapped = map_file(path)
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    start = next(index for index, line in enumerate(lines) if line.endswith(str(path)))
+    flags = next(line for line in lines[start:] if line.startswith("VmFlags:"))
+    assert "hg" in flags.split() and len(mapped) == DATA + ZEROS
+
+
+@pytest.mark.parametrize("size", [(3 << 20) + 5, 2 << 20, 0])
+def test_a_cut_through_huge_pages_is_seen(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "weights"
+    data = bytes(range(1, 256)) * ((8 << 20) // 255)
+    path.write_bytes(data)
+    mapped = map_file(path)
+    assert mapped[:] == data
+    os.truncate(path, size)
+    assert mapped[:size] == data[:size]
+    assert mapped[-4096:] == bytes(4096)  # a page that is gone reads as zeros
+    assert not mapped.guard.intact()

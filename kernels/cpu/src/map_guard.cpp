@@ -58,7 +58,14 @@ void install() {
   static_cast<void>(installed);
 }
 
-std::int64_t changed_ns(const struct stat& file) { return file.st_mtim.tv_sec * std::int64_t{1000000000} + file.st_mtim.tv_nsec; }
+std::int64_t changed_ns(const struct stat& file) {
+  return file.st_mtim.tv_sec * std::int64_t{1000000000} + file.st_mtim.tv_nsec;
+}
+
+// The state of an open file that is no shorter than `size`; false where it is, or cannot be asked.
+bool is_whole(int descriptor, std::size_t size, struct stat* now) {
+  return fstat(descriptor, now) == 0 && static_cast<std::size_t>(now->st_size) >= size;
+}
 
 int take_slot() {
   for (int slot = 0; slot < MapGuard::kMostGuards; ++slot) {
@@ -105,7 +112,7 @@ long MapGuard::faults() const {
 bool MapGuard::intact() const {
   if (slot_ < 0) {
     struct stat now;
-    return fstat(descriptor_, &now) == 0 && static_cast<std::size_t>(now.st_size) >= size_;
+    return is_whole(descriptor_, size_, &now);
   }
   const bool whole = last_ == nullptr || *last_ != 0;
   return whole && faults() == 0;
@@ -113,7 +120,7 @@ bool MapGuard::intact() const {
 
 bool MapGuard::unchanged() const {
   struct stat now;
-  return fstat(descriptor_, &now) == 0 && static_cast<std::size_t>(now.st_size) >= size_ && changed_ns(now) == changed_ns_;
+  return is_whole(descriptor_, size_, &now) && changed_ns(now) == changed_ns_;
 }
 
 }  // namespace twofold

@@ -39,7 +39,7 @@ void product_of_width(const ProductArgs& args, long tile_begin, long tile_end) {
 }
 
 void product(const ProductArgs& args, long tile_begin, long tile_end) {
-  if (!args.use_residual) {
+  if (!args.use_residual && args.rows == 1) {
     const ResidualSource<4> unread(args.residual);
     if (single_product<false>(BaseSource(args.base), unread, args, tile_begin, tile_end)) return;
   }
