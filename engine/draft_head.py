@@ -25,7 +25,7 @@ class DraftHead:
 
     Args:
         recording: the head's; a norm, then the product (what follows keeps the order of logits).
-        logits: (hidden [rows, hidden_size], with the residual or not) → fp32 [rows, vocab_size].
+        whole: hidden [rows, hidden_size] → fp32 [rows, vocab_size] of the whole head.
     """
 
     def __init__(
@@ -35,25 +35,25 @@ class DraftHead:
         groups: Mapping[str, SplitWeights],
         dense: Mapping[str, NDArray[Any]],
         ops: Any,
-        logits: Callable[[F32, bool], F32],
+        whole: Callable[[F32], F32],
     ) -> None:
         norm, product = recording.instructions[:2]
         if (norm.kind, product.kind) != ("rms_norm", "split_linear"):
             raise ValueError(f"a head is a norm and a product, not {norm.kind} and {product.kind}")
         self._norm, self._eps = dense[str(norm.weight)], eps
-        self._weights, self._ops, self._logits = groups[str(product.weight)], ops, logits
+        self._weights, self._ops, self._whole = groups[str(product.weight)], ops, whole
 
-    def guesses(self, hidden: F32, k: int) -> I64:
-        """Each row's k likeliest tokens, best first: int64 [rows, k].
+    def guesses(self, hidden: F32, logits: F32, k: int) -> I64:
+        """Each row's k likeliest tokens, best first: int64 [rows, k]. `logits` are those of the head's base.
 
         Raises:
             ValueError: a logit is NaN.
         """
-        ops, n = self._ops, max(SHORTLIST, k)
+        n = max(SHORTLIST, k)
+        guesses: I64
         if n >= self._weights.out_features:
-            whole: I64 = ops.top_k(self._logits(hidden, True), k)
-            return whole
-        short = np.sort(ops.top_k(self._logits(hidden, False), n), axis=1)  # by id, so that ties go to the lowest
-        x = ops.rms_norm(hidden, self._norm, self._eps)
-        best = ops.top_k(ops.chosen_rows(x, self._weights, short), k)
-        return np.take_along_axis(short, best, axis=1)
+            guesses = self._ops.top_k(self._whole(hidden), k)
+        else:
+            x = self._ops.rms_norm(hidden, self._norm, self._eps)
+            guesses = self._ops.shortlist(logits, x, self._weights, n, k)
+        return guesses

@@ -6,7 +6,6 @@ prefix is all that an operation relies on, so an interruption anywhere leaves an
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from twofold.engine.accept import Accepted, accept
 from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
-from twofold.engine.draft import KEPT_RANKS, DraftTree
+from twofold.engine.draft import KEPT_RANKS, Draft, DraftTree
 from twofold.engine.draft_head import DraftHead
 from twofold.engine.native_replay import NativePlayer
 from twofold.engine.parts import Parts, make_parts
@@ -28,7 +27,8 @@ from twofold.engine.player import player_of
 from twofold.engine.rank_counts import RankCounts
 from twofold.engine.replay import Player
 from twofold.engine.rereads import RereadWatch
-from twofold.engine.sampling import SamplingParams, choose, choose_greedily
+from twofold.engine.sampling import SamplingParams, choose
+from twofold.engine.tape import Tape, TapeMaker, WholeTapes
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
 from twofold.planner.plan import Plan
 from twofold.profiles.errors import ContextFull, EngineFailed
@@ -173,12 +173,12 @@ class Engine:
         self._check_room()
         self._catch_up()
         draft = self._draft_tree().draft(self.tokens[-1], self.spec.vocab_size, self._guess)
-        logits = self._logits(self._pass(draft.tokens, draft.parents))
+        checked = self._whole_pass(draft.tokens, draft.parents)
         self._checkpoint.check_intact()
-        accepted = accept(draft, lambda row, emitted: self._choose(logits[row], emitted, params))
+        accepted = self._accept(draft, checked, params)
         emitted = self._commit(accepted)
         self.ranks.note(draft, accepted)
-        self._rereads.end()
+        self._rereads.end(len(draft.tokens))
         return StepResult(emitted, len(draft.tokens) - 1, len(accepted.path) - 1, time.perf_counter() - start)
 
     def truncate(self, n_tokens: int) -> None:
@@ -222,7 +222,12 @@ class Engine:
 
     def dry_pass(self, tokens: Sequence[int], *, use_residual: bool = True) -> F32:
         """Logits [rows, vocab_size] of a chain of `tokens` behind what is cached; nothing is committed. For timing."""
-        return self._logits(self._pass(tokens, range(-1, len(tokens) - 1), use_residual))
+        parents = range(-1, len(tokens) - 1)
+        return (
+            self._whole_pass(tokens, parents).result
+            if use_residual
+            else self._logits(self._pass(tokens, parents, False))
+        )
 
     def dry_draft(self, tokens: Sequence[int]) -> I64:
         """Guesses behind each of `tokens`, siblings behind what is cached; nothing is committed. For timing."""
@@ -237,8 +242,7 @@ class Engine:
         timing.
         """
         draft = tree.draft(self.tokens[-1], self.spec.vocab_size, self._guess)
-        logits = self._logits(self._pass(draft.tokens, draft.parents))
-        return len(accept(draft, lambda row, emitted: self._choose(logits[row], emitted, GREEDY)).tokens)
+        return len(self._accept(draft, self._whole_pass(draft.tokens, draft.parents), GREEDY).tokens)
 
     def repeat_cached(self, n_tokens: int) -> None:
         """Fill the cache to `n_tokens` by repeating the rows that are there. For timing: passes then read as much as
@@ -307,13 +311,22 @@ class Engine:
                 on_progress(self._cache.length - start, target - start)
 
     def _pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True) -> F32:
-        """One pass over the last rows that `parents` lists. Returns the last layer's output."""
+        """One pass over the last rows that `parents` lists, without the head. Returns the last layer's output."""
+        return self._play(self._parts.body, tokens, parents, use_residual).result
+
+    def _whole_pass(self, tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True) -> Tape:
+        """The same with the head, replayed as one; without the residual nothing is chosen."""
+        return self._play(self._parts.whole, tokens, parents, use_residual)
+
+    def _play(
+        self, makers: TapeMaker | WholeTapes, tokens: Sequence[int], parents: Sequence[int], use_residual: bool
+    ) -> Tape:
         if len(parents) == len(tokens):  # the first pass of a step makes room for all of them
             self._cache.make_room(max(len(tokens), self.plan.draft_nodes + 1))
         self._state.set(tokens, parents, self._cache.length, use_residual)
-        tape = self._body.tape(len(tokens))
+        tape = makers.tape(len(tokens))
         self._player.play(tape)
-        return tape.result
+        return tape
 
     def _logits(self, hidden: F32, use_residual: bool = True) -> F32:
         self._state.use_residual = use_residual
@@ -331,9 +344,10 @@ class Engine:
         return self._trees[depth]
 
     def _guess(self, tokens: Sequence[int], parents: Sequence[int], k: int) -> I64:
-        hidden = self._pass(tokens, parents, use_residual=False)
+        logits = self._whole_pass(tokens, parents, use_residual=False).result
+        hidden = self._body.tape(len(tokens)).result
         try:
-            return self._draft_head.guesses(hidden, k)
+            return self._draft_head.guesses(hidden, logits, k)
         except ValueError as error:
             raise EngineFailed(
                 f"the draft for position {len(self.tokens)} is not finite",
@@ -342,22 +356,20 @@ class Engine:
                 hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
             ) from None
 
-    def _choose(self, logits: F32, emitted: list[int], params: SamplingParams) -> int:
-        position = len(self.tokens) + len(emitted)
-        if self.on_logits is not None:
-            self.on_logits(position, logits)
-        lowest = float(np.min(logits))  # choosing looks at the largest, and takes −∞ for a token that is masked
-        if not math.isfinite(lowest):
-            raise EngineFailed(
-                f"the model's output for position {position} is not finite",
-                found=repr(lowest),
-                needed="finite logits",
-                hint="the checkpoint is damaged: quantise it again (twofold quantize MODEL -o DIR)",
-            )
-        if params.greedy and params.repetition_penalty == 1:
-            return choose_greedily(logits, position, self.backend.ops.argmax)
-        history = [*self.tokens, *emitted] if params.repetition_penalty != 1 else ()
-        return choose(logits, params, position, history)
+    def _accept(self, draft: Draft, checked: Tape, params: SamplingParams) -> Accepted:
+        """Walk the draft by the choices of the verifier, whose pass it was."""
+        assert checked.choice is not None
+        logits, ops, penalised = checked.result, self.backend.ops, params.repetition_penalty != 1
+        best = checked.choice[:, 0].tolist()
+
+        def choose_at(row: int, emitted: list[int]) -> int:
+            position = len(self.tokens) + len(emitted)
+            if self.on_logits is not None:
+                self.on_logits(position, logits[row])
+            history = [*self.tokens, *emitted] if penalised else ()
+            return choose(logits[row], int(best[row]), params, position, history, ops)
+
+        return accept(draft, choose_at)
 
     def _commit(self, accepted: Accepted) -> tuple[int, ...]:
         """Append what was emitted, as far as it fits; the cache follows (if interrupted here, by catching up)."""

@@ -51,6 +51,7 @@ class NativePlayer:
             "silu_mul": self._silu_mul,
             "gelu_mul": self._gelu_mul,
             "add": self._add,
+            "argmax": self._argmax,
         }
 
     @property
@@ -135,6 +136,9 @@ class NativePlayer:
 
     def _add(self, program: NativeTape, op: Op) -> None:
         program.add(_rows(op.inputs[0]), _rows(op.inputs[1]), _rows(op.output))
+
+    def _argmax(self, program: NativeTape, op: Op) -> None:
+        program.argmax(_rows(op.inputs[0]), _rows(op.output))
 
 
 def _rows(array: F32 | None) -> F32:

@@ -8,7 +8,7 @@ from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.recorder import record_body, record_head
 from twofold.engine.replay import PassState
-from twofold.engine.tape import TapeMaker
+from twofold.engine.tape import TapeMaker, WholeTapes
 from twofold.planner.plan import Plan
 from twofold.profiles.model_spec import ModelSpec
 
@@ -25,6 +25,7 @@ class Parts:
     state: PassState
     body: TapeMaker
     head: TapeMaker
+    whole: WholeTapes
 
 
 def make_parts(model: ModelSpec, plan: Plan, arrays: Arrays = IN_MEMORY) -> Parts:
@@ -44,10 +45,6 @@ def make_parts(model: ModelSpec, plan: Plan, arrays: Arrays = IN_MEMORY) -> Part
         largest_pass=max(plan.prefill_chunk, checked),
         arrays=arrays,
     )
-    return Parts(
-        chunk,
-        cache,
-        PassState(model, rows, cache.slots, arrays),
-        TapeMaker(record_body(model), rows, arrays),
-        TapeMaker(record_head(model), max(HEAD_ROWS, checked), arrays),
-    )
+    body = TapeMaker(record_body(model), rows, arrays)
+    head = TapeMaker(record_head(model), max(HEAD_ROWS, checked), arrays)
+    return Parts(chunk, cache, PassState(model, rows, cache.slots, arrays), body, head, WholeTapes(body, head))

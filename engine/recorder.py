@@ -13,7 +13,11 @@ from typing import Literal
 from twofold.engine.graph.registry import graph_of
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, ModelSpec
 
-Kind = Literal["embed", "rms_norm", "split_linear", "rope", "kv_write", "attention", "silu_mul", "gelu_mul", "add"]
+Kind = Literal[
+    "embed", "rms_norm", "split_linear", "rope", "kv_write", "attention", "silu_mul", "gelu_mul", "add", "argmax"
+]
+MOST_IDS = 1 << 24
+"""What fp32 counts to without a gap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,12 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """Part of a pass, from `source` (None: the tokens) to `result`."""
+    """Part of a pass, from `source` (None: the tokens) to `result`; a head's `choice` is each row's greedy one."""
 
     instructions: tuple[Instruction, ...]
     source: Value | None
     result: Value
+    choice: Value | None = None
 
 
 @dataclass
@@ -124,6 +129,12 @@ class Recorder:
     def add(self, x: Value, y: Value) -> Value:
         return self._emit("add", (x, y), self.new(*x.row_shape))
 
+    def argmax(self, logits: Value) -> Value:
+        """Ids as fp32, which holds them exactly; not computed for a draft, whose guesses come from a shortlist."""
+        if logits.size > MOST_IDS:
+            raise ValueError(f"fp32 numbers at most {MOST_IDS} ids, got {logits.size}")
+        return self._emit("argmax", (logits,), self.new(1))
+
 
 def record_body(model: ModelSpec) -> Recording:
     """From tokens to the last layer's output [rows, hidden_size].
@@ -141,4 +152,5 @@ def record_head(model: ModelSpec) -> Recording:
     ops = Recorder(model)
     source = ops.new(model.hidden_size)
     logits = graph_of(model).head(ops, model, source)
-    return Recording(tuple(ops.instructions), source, logits)
+    choice = ops.argmax(logits)
+    return Recording(tuple(ops.instructions), source, logits, choice)

@@ -125,6 +125,7 @@ class Player:
             "silu_mul": self._silu_mul,
             "gelu_mul": self._gelu_mul,
             "add": self._add,
+            "argmax": self._argmax,
         }
 
     @property
@@ -193,3 +194,8 @@ class Player:
 
     def _add(self, op: Op) -> None:
         self._ops.add(op.inputs[0], op.inputs[1], out=op.output)
+
+    def _argmax(self, op: Op) -> None:
+        assert op.output is not None
+        if self._state.use_residual:
+            op.output[:, 0] = self._ops.argmax(op.inputs[0])

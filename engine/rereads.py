@@ -9,8 +9,10 @@ from __future__ import annotations
 WARM_STEPS = 2
 """Steps after loading that may read anything for the first time."""
 
-USUAL_FAULTS = 64
-"""In a step: rows of the embedding that no earlier text had. Rereading weights faults once in about 128 KiB."""
+USUAL_FAULTS = 16
+"""In a step, beside a row of the embedding for each of its tokens. Rereading weights faults once in about 128 KiB, or
+once in 2 MiB where files lie in huge pages.
+"""
 
 
 def _major_faults() -> int:
@@ -30,7 +32,8 @@ class RereadWatch:
     def begin(self) -> None:
         self._begin = _major_faults()
 
-    def end(self) -> None:
+    def end(self, n_tokens: int) -> None:
+        """`n_tokens`: how many tokens the step's passes looked up."""
         self._seen += 1
-        if self._seen > WARM_STEPS and _major_faults() - self._begin > USUAL_FAULTS:
+        if self._seen > WARM_STEPS and _major_faults() - self._begin > USUAL_FAULTS + n_tokens:
             self.steps += 1

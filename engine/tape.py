@@ -31,12 +31,16 @@ class Op:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Tape:
-    """A recording for passes of `width` rows. `source` is filled by the caller (None: tokens), `result` read."""
+    """A recording for passes of `width` rows. `source` is filled by the caller (None: tokens), `result` read.
+
+    `choice` [width, 1]: each row's argmax of the result as fp32, −1 where a logit is not finite (a draft has none).
+    """
 
     width: int
     ops: tuple[Op, ...]
     source: F32 | None
     result: F32
+    choice: F32 | None = None
 
 
 def _touched(instruction: Instruction) -> set[int]:
@@ -65,7 +69,7 @@ def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
             placed[value.storage] = len(sizes)
             sizes.append(size)
 
-    kept = {recording.result.storage}
+    kept = {value.storage for value in (recording.result, recording.choice) if value is not None}
     if recording.source is not None:
         place(recording.source)
         kept.add(recording.source.storage)
@@ -78,6 +82,22 @@ def assign_buffers(recording: Recording) -> tuple[dict[int, int], list[int]]:
     return placed, sizes
 
 
+class _LastUsed:
+    """Tapes by width, the few that were used last."""
+
+    def __init__(self) -> None:
+        self._tapes: OrderedDict[int, Tape] = OrderedDict()
+
+    def get(self, width: int, make: Callable[[], Tape]) -> Tape:
+        if width in self._tapes:
+            self._tapes.move_to_end(width)
+            return self._tapes[width]
+        tape = self._tapes[width] = make()
+        if len(self._tapes) > _KEPT_TAPES:
+            self._tapes.popitem(last=False)
+        return tape
+
+
 class TapeMaker:
     """Tapes by width over one set of buffers; the few last used are kept."""
 
@@ -85,7 +105,7 @@ class TapeMaker:
         self.recording, self.max_rows = recording, max_rows
         self._placed, sizes = assign_buffers(recording)
         self._buffers: list[F32] = [arrays.empty((size * max_rows,), np.float32) for size in sizes]
-        self._tapes: OrderedDict[int, Tape] = OrderedDict()
+        self._tapes = _LastUsed()
 
     @property
     def buffers(self) -> list[F32]:
@@ -111,19 +131,44 @@ class TapeMaker:
 
     def tape(self, width: int) -> Tape:
         """The tape of a pass of exactly `width` rows, 1..max_rows."""
+        return self._tapes.get(width, lambda: self._make(width, None))
+
+    def behind(self, before: Tape) -> Tape:
+        """A tape that goes on with what `before` leaves: both, replayed as one. Not kept."""
+        own = self._make(before.width, before.result)
+        return Tape(own.width, before.ops + own.ops, before.source, own.result, own.choice)
+
+    def _make(self, width: int, source: F32 | None) -> Tape:
+        """With `source` [width, …] in the place of the recording's own, where there is one."""
         if not 1 <= width <= self.max_rows:
             raise ValueError(f"a pass has 1 to {self.max_rows} rows, got {width}")
-        if width in self._tapes:
-            self._tapes.move_to_end(width)
-            return self._tapes[width]
         recording, array = self.recording, self._resolve(width)
+
+        def place(value: Value) -> F32:
+            if source is None or recording.source is None or value.storage != recording.source.storage:
+                return array(value)
+            return source.reshape(width, -1)[:, value.start : value.start + value.size].reshape(width, *value.row_shape)
+
         ops = tuple(
-            Op(one, tuple(map(array, one.inputs)), None if one.output is None else array(one.output))
+            Op(one, tuple(map(place, one.inputs)), None if one.output is None else place(one.output))
             for one in recording.instructions
         )
-        source = None if recording.source is None else array(recording.source)
-        tape = Tape(width, ops, source, array(recording.result))
-        self._tapes[width] = tape
-        if len(self._tapes) > _KEPT_TAPES:
-            self._tapes.popitem(last=False)
-        return tape
+        return Tape(
+            width,
+            ops,
+            None if recording.source is None else place(recording.source),
+            place(recording.result),
+            None if recording.choice is None else place(recording.choice),
+        )
+
+
+class WholeTapes:
+    """Tapes of a body and its head in one, by width: a whole pass from tokens to logits and choices."""
+
+    def __init__(self, body: TapeMaker, head: TapeMaker) -> None:
+        self._body, self._head = body, head
+        self._tapes = _LastUsed()
+
+    def tape(self, width: int) -> Tape:
+        """The tape of a pass of exactly `width` rows, as many as both makers have room for at most."""
+        return self._tapes.get(width, lambda: self._head.behind(self._body.tape(width)))

@@ -38,7 +38,7 @@ def cpu_buffers(spec: ModelSpec, knobs: Knobs) -> list[Term]:
         "logits",
         "ram",
         head_rows * head_values(spec) * 4,
-        f"{head_rows} rows × ({spec.vocab_size} logits + 2 × {spec.hidden_size}) × 4 B",
+        f"{head_rows} rows × ({spec.vocab_size} logits + 2 × {spec.hidden_size} + 1) × 4 B",
     )
     return [
         logits,

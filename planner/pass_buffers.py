@@ -99,5 +99,5 @@ def body_values(spec: ModelSpec) -> int | None:
 
 
 def head_values(spec: ModelSpec) -> int:
-    """The same from the last layer's output to logits: what came in, normed, the logits."""
-    return 2 * spec.hidden_size + spec.vocab_size
+    """The same from the last layer's output to logits: what came in, normed, the logits, the id of the largest."""
+    return 2 * spec.hidden_size + spec.vocab_size + 1

@@ -13,9 +13,12 @@ import numpy as np
 from twofold.kernels.cpu import native
 from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
 from twofold.kernels.naive.chosen_rows import check_chosen
+from twofold.kernels.naive.draw import check_draw
 from twofold.kernels.naive.kv_blocks import KvType, check_cache
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
+from twofold.kernels.naive.shortlist import check_shortlist
+from twofold.kernels.naive.softmax import sharpness
 from twofold.kernels.naive.split_weights import SplitWeights
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ __all__ = [
     "argmax",
     "attention",
     "chosen_rows",
+    "draw",
     "embed",
     "gelu_mul",
     "kv_write",
@@ -34,9 +38,12 @@ __all__ = [
     "rope",
     "rope_tables",
     "round_columns",
+    "shortlist",
     "silu_mul",
+    "softmax_total",
     "split_linear",
     "top_k",
+    "uniform",
 ]
 
 _cpu = native()
@@ -122,13 +129,45 @@ def add(x: F32, y: F32, *, out: F32 | None = None) -> F32:
 def argmax(logits: F32) -> I64:
     """The id of each row's largest logit, the lowest id among equals: fp32 [rows, vocab] to int64 [rows].
 
+    −1 for a row where a logit is not finite.
+
     Raises:
-        ValueError: when a logit is NaN, naming the first such row.
+        ValueError: rows of no logits.
     """
     check(logits, np.float32, (None, None), "logits")
     best = np.empty(logits.shape[0], np.int64)
     _cpu.argmax(np.ascontiguousarray(logits), best)
     return best
+
+
+def softmax_total(logits: F32, peak: float, temperature: float) -> float:
+    """The sum of exp((logits - peak) / temperature) over fp32 [n], none above `peak`, in fp64."""
+    check(logits, np.float32, (None,), "logits")
+    return float(_cpu.softmax_total(np.ascontiguousarray(logits), peak, sharpness(temperature)))
+
+
+def draw(logits: F32, peak: float, *, temperature: float, keep: int, top_p: float, min_p: float, u: float) -> int:
+    """The id at `u` of the inverse CDF over what top-k (`keep`), top-p and min-p leave of fp32 [n]."""
+    check_draw(logits, temperature, keep, top_p, min_p, u)
+    few = min(keep, logits.size)
+    return int(_cpu.draw(np.ascontiguousarray(logits), peak, sharpness(temperature), few, top_p, min_p, u))
+
+
+def shortlist(logits: F32, x: F32, weights: SplitWeights, n: int, k: int) -> I64:
+    """Each row's k likeliest outputs, best first: n by the base's logits [rows, vocab], ranked by the whole product.
+
+    Raises:
+        ValueError: shapes that do not fit, a Linear without single outputs, or a NaN (naming the first such row).
+    """
+    check_shortlist(logits, x, weights, n, k)
+    best = np.empty((x.shape[0], k), np.int64)
+    bound_linear(weights).shortlist(np.ascontiguousarray(logits), np.ascontiguousarray(x), n, best)
+    return best
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) of 53 bits, keyed by (seed, position), each 0 … 2^64 − 1."""
+    return float(_cpu.uniform(seed, position))
 
 
 def top_k(logits: F32, k: int) -> I64:

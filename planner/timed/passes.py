@@ -84,11 +84,12 @@ class TimedPasses:
         return self._layers(names.LINEAR, self.knobs.residual_bits, context, rows).widened(UNEVEN)
 
     def verify(self, rows: int, context: int) -> Estimate:
-        """A verify pass behind `context` committed positions, its step's choice and commit included."""
+        """A verify pass behind `context` committed positions, its step's choices and commit included."""
         bits, kernels = self.knobs.residual_bits, self.kernels
         head = kernels.linear(names.HEAD, self.spec.head, self._head_bits, rows)
         step = kernels.by_values(names.STEP, names.FIXED, names.FLOAT_BITS, 1)
-        return (self._layers(names.LINEAR, bits, context, rows) + head + step).widened(UNEVEN)
+        choice = kernels.by_values(names.CHOOSE, str(self.spec.vocab_size), names.FLOAT_BITS, 1).times(rows)
+        return (self._layers(names.LINEAR, bits, context, rows) + head + choice + step).widened(UNEVEN)
 
     def draft(self, rows: int, context: int) -> Estimate:
         """A draft pass over a level of `rows`."""
@@ -106,14 +107,13 @@ class TimedPasses:
         return widths[0] if len(widths) == 1 else max(self.knobs.residual_bits, 8)
 
     def step(self, shape: TreeShape, context: int) -> Estimate:
-        """One step with this tree: its levels, its check, and a choice for each node that is expected to be kept."""
+        """One step with this tree: its levels and its check."""
         depths = shape.depths
         levels = Counter(depths[row] for row in set(shape.parents))
         total = self.verify(shape.nodes + 1, context)
         for rows in levels.values():
             total += self.draft(rows, context)
-        choice = self.kernels.by_values(names.CHOOSE, str(self.spec.vocab_size), names.FLOAT_BITS, 1)
-        return total + choice.times(shape.tokens - 1)
+        return total
 
     def prefill(self, tokens: int) -> Estimate:
         """Until the first token after a prompt of `tokens`, from an empty cache."""

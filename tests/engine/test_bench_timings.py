@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from twofold.engine.backend import choose_backend
-from twofold.engine.bench.beside import time_beside
+from twofold.engine.bench.beside import CHOICES, time_beside
 from twofold.engine.bench.parts import PassParts, layers_to_time
 from twofold.engine.bench.timings import Grid, TimingBench
 from twofold.engine.bench.widths import with_width
@@ -155,9 +155,9 @@ def test_what_a_step_takes_beside_its_tapes(checkpoint: Checkpoint, make_plan: C
     by_op: dict[str, set[float]] = {}
     for (op, _, _, _), seconds in found:
         by_op.setdefault(op, set()).add(seconds)
-    # body and head: two looks each, and the time between them is the tapes'
-    assert by_op[names.STEP] == {1.0 + 2 * 2 - 2 * 1}
-    assert by_op[names.CHOOSE] == {1.0}
+    # body and head in one: two looks, and the time between them is the tape's
+    assert by_op[names.STEP] == {1.0 + 2 - 1}
+    assert by_op[names.CHOOSE] == {1 / CHOICES}
     assert {rows for (op, _, _, rows), _ in found if op == names.GUESS} == {1, 2}
 
 

@@ -25,8 +25,8 @@ def test_guesses_are_the_shortlist_in_the_whole_heads_order(
     folder = make_checkpoint(tie_word_embeddings=tied, vocab_size=333)
     engine = Engine.load(folder, make_plan(draft_nodes=4))
     engine.prefill(PROMPT)
+    found = engine._guess(PROMPT[:3], (-1, 0, 0), 16)
     hidden = engine._pass(PROMPT[:3], (-1, 0, 0), use_residual=False).copy()
-    found = engine._draft_head.guesses(hidden, 16)
     rough, whole = engine._logits(hidden, False).copy(), engine._logits(hidden).copy()
     assert found.shape == (3, 16) and found.dtype == np.int64
     for row in range(3):
@@ -41,9 +41,9 @@ def test_a_small_vocabulary_is_weighed_whole(
 ) -> None:
     engine = Engine.load(make_checkpoint(vocab_size=20), make_plan(draft_nodes=4))
     engine.prefill([1, 2, 3])
-    hidden = engine._pass([3, 4], (-1, 0), use_residual=False).copy()
-    whole = engine._logits(hidden).copy()
-    assert engine._draft_head.guesses(hidden, 16).tolist() == np.argsort(-whole, kind="stable")[:, :16].tolist()
+    found = engine._guess([3, 4], (-1, 0), 16)
+    whole = engine._logits(engine._pass([3, 4], (-1, 0), use_residual=False)).copy()
+    assert found.tolist() == np.argsort(-whole, kind="stable")[:, :16].tolist()
     assert sum(len(result.tokens) for result in generate(engine, [1, 2, 3], max_tokens=9)) == 9
 
 
@@ -54,5 +54,6 @@ def test_what_is_not_a_number_is_refused(
     engine = Engine.load(make_checkpoint(vocab_size=333), make_plan(draft_nodes=4))
     hidden = np.ones((2, engine.spec.hidden_size), np.float32)
     hidden[1, 5] = bad
+    logits = engine._logits(hidden, False)
     with pytest.raises(ValueError, match="NaN among the logits of row 1"):
-        engine._draft_head.guesses(hidden, 3)
+        engine._draft_head.guesses(hidden, logits, 3)

@@ -45,22 +45,22 @@ class Points:
     def __init__(self, engine: Engine, at: Callable[[str], None]) -> None:
         self.at, self._level = at, 0
         cache = engine._cache
-        run, logits, commit, make_room = engine._pass, engine._logits, cache.commit, cache.make_room
+        run, guesses, commit, make_room = engine._play, engine._draft_head.guesses, cache.commit, cache.make_room
 
-        def passed(tokens: Any, parents: Any, use_residual: bool = True) -> Any:
+        def passed(makers: Any, tokens: Any, parents: Any, use_residual: bool) -> Any:
             if use_residual:
                 self._level, what = 0, "a chunk" if self.in_prompt else "the verify pass"
             else:
                 self._level += 1
                 what = f"draft level {self._level}"
             self.at(f"before {what}")
-            hidden = run(tokens, parents, use_residual)
+            tape = run(makers, tokens, parents, use_residual)
             self.at(f"behind {what}")
-            return hidden
+            return tape
 
-        def weighed(hidden: Any, use_residual: bool = True) -> Any:
-            self.at("before the head")
-            return logits(hidden, use_residual)
+        def guessed(hidden: Any, logits: Any, k: int) -> Any:
+            self.at("before the guesses")
+            return guesses(hidden, logits, k)
 
         def committed(path: Any) -> None:
             self.at("before the commit")
@@ -74,7 +74,7 @@ class Points:
                 self.at("behind a move of windows")
 
         self.in_prompt = False
-        engine._pass, engine._logits = passed, weighed  # type: ignore[method-assign]
+        engine._play, engine._draft_head.guesses = passed, guessed  # type: ignore[method-assign]
         cache.commit, cache.make_room = committed, moved  # type: ignore[method-assign]
         for index, state in enumerate(cache.layers):
             self._watch_layer(index, state)
@@ -120,7 +120,7 @@ POINTS = (
     *(f"{where} draft level {level}" for level in range(1, DEPTH + 1) for where in ("before", "behind")),
     "before the verify pass",
     "behind the verify pass",
-    "before the head",
+    "before the guesses",
     "between verifying and choosing",
     "before the commit",
     "in the commit, before layer 0",

@@ -118,15 +118,15 @@ def test_other_logits_are_found_where_the_text_is_the_same(
     def off_by_a_bit(plan: Plan) -> Engine:
         engine = load(plan)
         if plan.prefill_chunk == 256:
-            logits = engine._logits
+            run = engine._whole_pass
 
-            def nudged(hidden: Any) -> Any:
-                found = logits(hidden)
-                lowest = int(found[0].argmin())
-                found[0, lowest] = np.nextafter(found[0, lowest], np.float32(-np.inf))
-                return found
+            def nudged(tokens: Any, parents: Any) -> Any:
+                tape = run(tokens, parents)
+                lowest = int(tape.result[0].argmin())
+                tape.result[0, lowest] = np.nextafter(tape.result[0, lowest], np.float32(-np.inf))
+                return tape
 
-            monkeypatch.setattr(engine, "_logits", nudged)
+            monkeypatch.setattr(engine, "_whole_pass", nudged)
         return engine
 
     variants = [plain(tiers), replace(plain(tiers), prefill_chunk=256)]

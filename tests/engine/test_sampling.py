@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from twofold.engine.sampling import SamplingParams, _ordered_prefix, choose, choose_greedily, uniform
-from twofold.kernels.naive.argmax import argmax
+from twofold.engine.sampling import SamplingParams
+from twofold.engine.sampling import choose as choose_with
+from twofold.kernels.cpu import missing_reason
+from twofold.kernels.naive import ops as naive
+from twofold.kernels.naive.uniform import uniform
 from twofold.profiles.errors import EngineFailed, InvalidOption
+
+
+def choose(logits: np.ndarray, params: SamplingParams, position: int, history: Sequence[int]) -> int:
+    """By numpy's kernels, and the same by the native ones."""
+    best = int(naive.argmax(logits[None])[0])
+    chosen = choose_with(logits, best, params, position, history, naive)
+    if missing_reason() is None:
+        from twofold.kernels.cpu import ops
+
+        assert choose_with(logits, best, params, position, history, ops) == chosen
+    return chosen
 
 
 def reference(logits: np.ndarray, params: SamplingParams) -> np.ndarray:
@@ -70,21 +83,14 @@ def test_a_large_vocabulary_draws_the_inverse_of_the_cdf(case: str) -> None:
     for position in range(60):
         rank = order.index(choose(logits, params, position, ()))
         u = uniform(params.seed, position)
-        assert (cdf[rank - 1] if rank else 0.0) - 1e-9 <= u <= cdf[rank] + 1e-9
+        slack = 1e-6  # weights are fp32
+        assert (cdf[rank - 1] if rank else 0.0) - slack <= u <= cdf[rank] + slack
 
 
 def test_greedy_takes_the_lowest_id_among_equals() -> None:
     logits = np.array([0, 3, 1, 3], np.float32)
-    assert choose(logits, SamplingParams(), 9, ()) == choose_greedily(logits, 9, argmax) == 1
+    assert choose(logits, SamplingParams(), 9, ()) == 1
     assert choose(logits, SamplingParams(temperature=1.0, top_k=1), 9, ()) == 1
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 3.0]), min_size=1, max_size=40), st.integers(1, 45))
-def test_prefixes_break_ties_by_id(values: list[float], count: int) -> None:
-    logits = np.array(values, np.float32)
-    expected = sorted(range(len(values)), key=lambda token: (-values[token], token))[:count]
-    assert _ordered_prefix(logits, count).tolist() == expected
 
 
 def test_top_k_with_ties_keeps_the_lowest_ids() -> None:
@@ -109,20 +115,13 @@ def test_noise_depends_on_seed_and_position_alone() -> None:
     assert abs(np.mean([uniform(3, position) for position in range(4000)]) - 0.5) < 0.02
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_logits_that_are_not_finite_are_an_error(bad: float) -> None:
     logits = np.zeros(6, np.float32)
     logits[4] = bad
     for params in (SamplingParams(), SamplingParams(temperature=1.0)):
         with pytest.raises(EngineFailed, match="position 12 is not finite"):
             choose(logits, params, 12, ())
-    with pytest.raises(EngineFailed, match="position 12 is not finite"):
-        choose_greedily(logits, 12, argmax)
-
-
-def test_masked_logits_are_never_drawn() -> None:
-    logits = np.array([-np.inf, 0.0, -np.inf, 0.0], np.float32)
-    assert {choose(logits, SamplingParams(temperature=2.0), i, ()) for i in range(50)} == {1, 3}
 
 
 @pytest.mark.parametrize(

@@ -161,14 +161,14 @@ def test_nothing_is_drafted_beyond_the_context(
     plan = make_plan(context_tokens=context, draft_nodes=shape[0], draft_depth=shape[1], prefill_chunk=8)
     engine = Engine.load(folder, plan)
     highest: list[int] = []
-    run = engine._pass
+    run = engine._play
 
-    def watched(tokens: Sequence[int], parents: Sequence[int], use_residual: bool = True) -> Any:
-        hidden = run(tokens, parents, use_residual)
+    def watched(makers: Any, tokens: Sequence[int], parents: Sequence[int], use_residual: bool) -> Any:
+        tape = run(makers, tokens, parents, use_residual)
         highest.append(int(engine._state.positions.max()))
-        return hidden
+        return tape
 
-    engine._pass = watched  # type: ignore[method-assign]
+    engine._play = watched  # type: ignore[method-assign]
     results = list(generate(engine, start))
     assert [token for result in results for token in result.tokens] == expected
     assert results[-1].finish == "context" and max(highest) < context

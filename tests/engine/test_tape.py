@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from twofold.engine.recorder import Recording, record_body, record_head
-from twofold.engine.tape import TapeMaker, assign_buffers
+from twofold.engine.tape import TapeMaker, WholeTapes, assign_buffers
 from twofold.profiles.errors import UnsupportedModel
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.readers.config import spec_from_config
@@ -81,9 +81,21 @@ def test_tapes_resolve_exact_shapes_in_shared_buffers(spec: ModelSpec) -> None:
 def test_only_a_few_tapes_are_kept(spec: ModelSpec) -> None:
     maker = TapeMaker(record_head(spec), 64)
     first = maker.tape(1)
-    for width in range(2, 65):
-        maker.tape(width)
-    assert len(maker._tapes) <= 16 and maker.tape(1) is not first
+    tapes = [maker.tape(width) for width in range(2, 65)]
+    assert maker.tape(50) is tapes[48] and maker.tape(1) is not first and maker.tape(30) is not tapes[28]
+
+
+def test_a_whole_pass_is_both_tapes_over_their_buffers(spec: ModelSpec) -> None:
+    body, head = TapeMaker(record_body(spec), 9), TapeMaker(record_head(spec), 7)
+    whole = WholeTapes(body, head)
+    first, second, both = body.tape(5), head.tape(5), whole.tape(5)
+    assert both is whole.tape(5) and both.source is None and both.width == 5
+    assert [op.instruction for op in both.ops] == [op.instruction for op in first.ops + second.ops]
+    joint = both.ops[len(first.ops)].inputs[0]
+    for one, other in ((joint, first.result), (both.result, second.result), (both.choice, second.choice)):
+        assert one is not None and other is not None and np.shares_memory(one, other) and one.shape == other.shape
+    with pytest.raises(ValueError, match="1 to 7 rows"):
+        whole.tape(8)
 
 
 @pytest.mark.parametrize("width", [0, -1, 8])

@@ -242,7 +242,7 @@ def test_embed(native_ops: ModuleType, guarded: Make, same_bits: Make) -> None:
 
 def test_argmax(native_ops: ModuleType) -> None:
     logits = normal(5, 49153)
-    logits[1] = -np.inf
+    logits[1] = -7
     logits[2, [7, 900]] = 50
     logits[3, [3, 4]] = [0.0, -0.0]
     logits[3, 5:] = -1
@@ -250,10 +250,77 @@ def test_argmax(native_ops: ModuleType) -> None:
     for ops in (naive, native_ops):
         np.testing.assert_array_equal(ops.argmax(logits)[1:4], [0, 7, 3])
         np.testing.assert_array_equal(ops.argmax(logits), logits.argmax(axis=1))
-        with pytest.raises(ValueError, match="NaN among the logits of row 2"):
-            ops.argmax(np.array([[0, 1], [1, 0], [1, np.nan], [np.nan, 0]], np.float32))
+        for bad in (np.nan, np.inf, -np.inf):
+            found = ops.argmax(np.array([[0, 1], [1, 0], [1, bad], [bad, 0]], np.float32))
+            np.testing.assert_array_equal(found, [1, 0, -1, -1])
         with pytest.raises(ValueError, match="no logits"):
             ops.argmax(np.empty((1, 0), np.float32))
+
+
+@pytest.mark.parametrize("place", [0, 17, 4095, 4096, 49151, 49152])
+def test_argmax_refuses_wherever_it_is(native_ops: ModuleType, place: int) -> None:
+    for bad in (np.nan, np.inf, -np.inf):
+        logits = normal(3, 49153)
+        logits[1, place] = bad
+        found = native_ops.argmax(logits)
+        assert found[1] == -1 and found[[0, 2]].tolist() == logits[[0, 2]].argmax(axis=1).tolist()
+
+
+@pytest.mark.parametrize("size", [1, 15, 16, 63, 65, 4095, 4096, 4097, 49153])
+@pytest.mark.parametrize("temperature", [0.01, 0.8, 1.0, 100.0, 1e-45])
+def test_softmax_total(native_ops: ModuleType, size: int, temperature: float) -> None:
+    logits = normal(1, size)[0] * np.float32(5)
+    peak = float(logits.max())
+    total = naive.softmax_total(logits, peak, temperature)
+    assert native_ops.softmax_total(logits, peak, temperature) == total
+    with np.errstate(over="ignore"):
+        exact = float(np.sum(np.exp((logits.astype(np.float64) - peak) / max(temperature, 1e-30))))
+    assert total == pytest.approx(exact, rel=2e-6)
+
+
+def test_uniform(native_ops: ModuleType) -> None:
+    most = (1 << 64) - 1
+    rng = np.random.default_rng(3)
+    pairs = [(0, 0), (0, 1), (1, 0), (most, most), (most, 0), (1 << 63, 5)]
+    pairs += rng.integers(0, most, (500, 2), np.uint64, endpoint=True).tolist()
+    for seed, position in pairs:
+        found = native_ops.uniform(seed, position)
+        assert found == naive.uniform(seed, position) and 0 <= found < 1
+    for ops in (naive, native_ops):
+        for seed in (-1, most + 1):
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                ops.uniform(seed, 0)
+
+
+FILTERS = [
+    {"keep": keep, "top_p": top_p, "min_p": min_p}
+    for keep in (0, 1, 40, 64, 65, 3000, 1 << 40)
+    for top_p in (1.0, 0.9, 1e-9)
+    for min_p in (0.0, 0.05)
+]
+
+
+@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize(("size", "spread"), [(1, 1.0), (50, 2.0), (9000, 0.2), (20000, 3.0)])
+def test_draw(native_ops: ModuleType, filters: dict[str, Any], size: int, spread: float) -> None:
+    logits = np.round(normal(1, size)[0] * np.float32(spread), 2)  # many equals
+    peak = float(logits.max())
+    for temperature in (0.05, 0.8, 3.0):
+        for u in (0.0, 0.25, 0.9, 1 - 2.0**-53):
+            arguments = {"temperature": temperature, "u": u} | filters
+            found = native_ops.draw(logits, peak, **arguments)
+            assert found == naive.draw(logits, peak, **arguments) and 0 <= found < size
+
+
+def test_draws_that_cannot_be(native_ops: ModuleType) -> None:
+    fine = {"temperature": 1.0, "keep": 0, "top_p": 1.0, "min_p": 0.0, "u": 0.5}
+    bad = [{"temperature": 0.0}, {"keep": -1}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": 1.0}, {"u": 1.0}, {"u": -0.1}]
+    for ops in (naive, native_ops):
+        for change in bad:
+            with pytest.raises(ValueError, match="cannot draw"):
+                ops.draw(np.zeros(3, np.float32), 0.0, **fine | change)
+        with pytest.raises(ValueError, match="cannot draw: 0 logits"):
+            ops.draw(np.zeros(0, np.float32), 0.0, **fine)
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 64, 300])

@@ -305,6 +305,38 @@ def test_chosen_rows_are_the_whole_products(
         same_bits(out.check(), expected)
 
 
+@pytest.mark.parametrize(("outputs", "rows"), [(100, 1), (100, 5), (17000, 1), (17000, 3)])
+def test_shortlist(native_ops: ModuleType, make_weights: Make, outputs: int, rows: int) -> None:
+    weights = replace(make_weights(64, (outputs,)), output_signs=None, mix_out=())
+    x = activations(rows, 64)
+    logits = np.round(naive.split_linear(x, weights, False), 1)  # many equals
+    whole = naive.split_linear(x, weights, True)
+    for n, k in ((1, 1), (32, 4), (32, 32), (100, 7)):
+        for row, found in enumerate(native_ops.shortlist(logits, x, weights, n, k).tolist()):
+            short = sorted(range(outputs), key=lambda i, row=row: (-logits[row, i], i))[:n]
+            assert found == sorted(short, key=lambda i, row=row: (-whole[row, i], i))[:k]
+        np.testing.assert_array_equal(
+            naive.shortlist(logits, x, weights, n, k), native_ops.shortlist(logits, x, weights, n, k)
+        )
+
+
+def test_shortlists_that_cannot_be(native_ops: ModuleType, make_weights: Make) -> None:
+    weights = replace(make_weights(64, (100,)), output_signs=None, mix_out=())
+    x, logits = activations(2, 64), np.zeros((2, 100), np.float32)
+    for ops in (naive, native_ops):
+        for n, k in ((4, 0), (4, 5), (101, 1)):
+            with pytest.raises(ValueError, match=f"cannot choose {k} of a shortlist of {n} of 100"):
+                ops.shortlist(logits, x, weights, n, k)
+        with pytest.raises(ValueError, match="logits"):
+            ops.shortlist(logits[:1], x, weights, 4, 2)
+        with pytest.raises(ValueError, match="not rotated"):
+            ops.shortlist(logits, x, make_weights(64, (100,)), 4, 2)
+        for bad_logits, bad_x in ((logits.copy(), x), (logits, x.copy())):
+            (bad_logits if bad_x is x else bad_x)[1, 9] = np.nan
+            with pytest.raises(ValueError, match="NaN among the logits of row 1"):
+                ops.shortlist(bad_logits, bad_x, weights, 4, 2)
+
+
 def test_rows_that_cannot_be_chosen(native_ops: ModuleType, make_weights: Make) -> None:
     weights = replace(make_weights(64, (33,)), output_signs=None, mix_out=())
     x = activations(2, 64)

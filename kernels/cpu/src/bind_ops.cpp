@@ -14,11 +14,14 @@
 #include "bound.hpp"
 #include "chosen_rows.hpp"
 #include "dispatch.hpp"
+#include "draw.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
 #include "split_linear.hpp"
 #include "thread_pool.hpp"
+#include "shortlist.hpp"
 #include "top_k.hpp"
+#include "uniform.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -114,7 +117,24 @@ void bind_split_linear(nb::module_& m) {
             twofold::split_linear_chosen(w, x.data(), static_cast<long>(x.shape(0)), ids.data(),
                                          static_cast<long>(ids.shape(1)), out.data());
           },
-          "x"_a.noconvert(), "ids"_a.noconvert(), "out"_a.noconvert());
+          "x"_a.noconvert(), "ids"_a.noconvert(), "out"_a.noconvert())
+      .def(
+          "shortlist",
+          [](const BoundSplitLinear& self, In<float, 2> logits, In<float, 2> x, std::size_t n, Out<std::int64_t, 2> out) {
+            const twofold::SplitLinear& w = self.view;
+            const std::size_t vocab = static_cast<std::size_t>(w.out_features), k = out.shape(1);
+            need(x.shape(1) == static_cast<std::size_t>(w.in_features) && logits.shape(1) == vocab &&
+                     logits.shape(0) == x.shape(0) && out.shape(0) == x.shape(0) && 1 <= k && k <= n && n <= vocab,
+                 "logits, x, n or out does not fit the weights");
+            need(w.members.size() == 1 && w.output_signs == nullptr, "the outputs cannot be chosen from");
+            long bad;
+            {
+              const nb::gil_scoped_release release;
+              bad = twofold::shortlist(w, logits.data(), x.data(), long(x.shape(0)), long(n), long(k), out.data());
+            }
+            if (bad >= 0) throw std::invalid_argument("NaN among the logits of row " + std::to_string(bad));
+          },
+          "logits"_a.noconvert(), "x"_a.noconvert(), "n"_a, "out"_a.noconvert());
 }
 
 void bind_rows(nb::module_& m) {
@@ -178,14 +198,26 @@ void bind_rows(nb::module_& m) {
       "argmax",
       [](In<float, 2> logits, Out<std::int64_t, 1> out) {
         need(out.shape(0) == logits.shape(0) && logits.shape(1) > 0, "argmax of no logits");
-        long bad;
-        {
-          const nb::gil_scoped_release release;
-          bad = twofold::argmax_rows(logits.data(), long(logits.shape(0)), long(logits.shape(1)), out.data());
-        }
-        if (bad >= 0) throw std::invalid_argument("NaN among the logits of row " + std::to_string(bad));
+        const nb::gil_scoped_release release;
+        twofold::argmax_rows(logits.data(), long(logits.shape(0)), long(logits.shape(1)), out.data());
       },
       "logits"_a.noconvert(), "out"_a.noconvert());
+  m.def(
+      "softmax_total",
+      [](In<float, 1> logits, float peak, float sharpness) {
+        const nb::gil_scoped_release release;
+        return twofold::softmax_total_of(logits.data(), long(logits.shape(0)), peak, sharpness);
+      },
+      "logits"_a.noconvert(), "peak"_a, "sharpness"_a);
+  m.def(
+      "draw",
+      [](In<float, 1> logits, float peak, float sharpness, long keep, double top_p, double min_p, double u) {
+        need(logits.shape(0) > 0 && keep >= 0 && u >= 0.0 && u < 1.0, "cannot draw");
+        const nb::gil_scoped_release release;
+        return twofold::draw(logits.data(), long(logits.shape(0)), peak, {sharpness, keep, top_p, min_p}, u);
+      },
+      "logits"_a.noconvert(), "peak"_a, "sharpness"_a, "keep"_a, "top_p"_a, "min_p"_a, "u"_a);
+  m.def("uniform", &twofold::uniform, "seed"_a, "position"_a, "A number in [0, 1).");
   m.def(
       "top_k",
       [](In<float, 2> logits, Out<std::int64_t, 2> out) {

@@ -157,6 +157,14 @@ void add(BoundTape& self, Buffer x, Buffer y, Buffer out) {
   twofold::add_add(self.tape, self.rows(x, 0, "x"), self.rows(y, n, "y"), n, self.rows(out, n, "out"));
 }
 
+void argmax(BoundTape& self, Buffer x, Buffer out) {
+  const long n = width(x);
+  const Rows from = self.rows(x, n, "x");
+  need(from.stride == n, "x must be contiguous");
+  need(n > 0 && n <= 1L << 24, "a float numbers up to 2^24 ids");
+  twofold::add_argmax(self.tape, from, n, self.rows(out, 1, "out"));
+}
+
 void copy(BoundTape& self, Buffer x, Buffer out) {
   const long n = width(x);
   twofold::add_copy(self.tape, self.rows(x, 0, "x"), n, self.rows(out, n, "out"));
@@ -214,6 +222,7 @@ void bind_tape(nb::module_& m) {
       .def("silu_mul", &silu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
       .def("gelu_mul", &gelu_mul, "gate"_a.noconvert(), "up"_a.noconvert(), "out"_a.noconvert())
       .def("add", &add, "x"_a.noconvert(), "y"_a.noconvert(), "out"_a.noconvert())
+      .def("argmax", &argmax, "x"_a.noconvert(), "out"_a.noconvert())
       .def("copy", &copy, "x"_a.noconvert(), "out"_a.noconvert())
       .def("run", &run, "tokens"_a.noconvert().none(), "parents"_a.noconvert().none(), "n_committed"_a, "use_residual"_a)
       .def_prop_ro("stages", [](const BoundTape& self) { return self.tape.stages(); });

@@ -64,6 +64,8 @@ struct MultiplyAdd {
   std::uint32_t (*run)(long repetitions, int weight, int activation);
 };
 
+constexpr long kTotalPiece = 1 << 12;  // values whose softmax weights are summed at once; kernels/naive/softmax.py
+
 struct Kernels {
   void (*rms_norm)(const float* x, const float* weight, float eps, long n, float* out);
   // In place over t [dim] with scratch [dim]; mix may be null.
@@ -78,7 +80,9 @@ struct Kernels {
   void (*gelu_mul)(const float* gate, const float* up, long n, float* out);
   void (*add)(const float* x, const float* y, long n, float* out);
   void (*embed)(const std::uint16_t* row, long n, float* out);
-  long (*argmax)(const float* x, long n);  // -1 where a NaN is among them
+  long (*argmax)(const float* x, long n);  // -1 where one of them is not finite
+  // Of at most kTotalPiece values, none above peak.
+  double (*softmax_total)(const float* x, long n, float peak, float sharpness);
   // A head's query as the type of K wants it [query_floats()]; scratch [whole blocks of dim].
   void (*attention_query)(const float* q, long dim, KvType type, float* out, float* scratch);
   void (*attention_chunk)(const AttentionArgs& args, const AttentionTask& task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "bands.hpp"
 #include "dispatch.hpp"
 #include "float_environment.hpp"
 #include "thread_pool.hpp"
@@ -67,13 +68,46 @@ long embed_rows(const std::uint16_t* table, long vocab, long hidden, const std::
   return -1;
 }
 
-long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out) {
+void argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out) {
+  const FloatEnvironment environment;
   const Kernels& k = kernels();
-  over_ranges(rows, vocab, [&](long begin, long end) {
-    for (long row = begin; row < end; ++row) out[row] = k.argmax(logits + row * vocab, vocab);
+  // In bands, as the head's product wrote them: most of a band is in the cache of the core that reads it again.
+  const long pieces = (vocab + kTotalPiece - 1) / kTotalPiece;
+  std::vector<long> best(static_cast<std::size_t>(rows * pieces));
+  parallel_bands(pieces, [&](long begin, long end) {
+    for (long row = 0; row < rows; ++row) {
+      for (long piece = begin; piece < end; ++piece) {
+        const long start = piece * kTotalPiece;
+        const long place = k.argmax(logits + row * vocab + start, std::min(kTotalPiece, vocab - start));
+        best[static_cast<std::size_t>(row * pieces + piece)] = place < 0 ? -1 : start + place;
+      }
+    }
   });
-  const std::int64_t* bad = std::find(out, out + rows, -1);
-  return bad == out + rows ? -1 : static_cast<long>(bad - out);
+  for (long row = 0; row < rows; ++row) {
+    const float* x = logits + row * vocab;
+    const long* of_piece = best.data() + row * pieces;
+    long highest = of_piece[0];
+    for (long piece = 0; piece < pieces && highest >= 0; ++piece) {
+      if (of_piece[piece] < 0 || x[of_piece[piece]] > x[highest]) highest = of_piece[piece];
+    }
+    out[row] = highest;
+  }
+}
+
+double softmax_total_of(const float* x, long n, float peak, float sharpness) {
+  const FloatEnvironment environment;
+  const Kernels& k = kernels();
+  const long pieces = (n + kTotalPiece - 1) / kTotalPiece;
+  std::vector<double> totals(static_cast<std::size_t>(pieces));
+  parallel_bands(pieces, [&](long begin, long end) {
+    for (long piece = begin; piece < end; ++piece) {
+      const long start = piece * kTotalPiece;
+      totals[static_cast<std::size_t>(piece)] = k.softmax_total(x + start, std::min(kTotalPiece, n - start), peak, sharpness);
+    }
+  });
+  double total = 0.0;
+  for (const double piece : totals) total += piece;
+  return total;
 }
 
 }  // namespace twofold

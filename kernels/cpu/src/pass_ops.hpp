@@ -14,7 +14,9 @@ void gelu_mul_all(const float* gate, const float* up, long n, float* out);
 void add_all(const float* x, const float* y, long n, float* out);
 // The first token outside the vocabulary, or -1 when all rows were written.
 long embed_rows(const std::uint16_t* table, long vocab, long hidden, const std::int64_t* tokens, long rows, float* out);
-// The first row with a NaN, or -1.
-long argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out);
+// Each row's argmax, -1 where a value is not finite.
+void argmax_rows(const float* logits, long rows, long vocab, std::int64_t* out);
+// The sum of exp((x - peak) * sharpness), piece by piece; no value is above peak.
+double softmax_total_of(const float* x, long n, float peak, float sharpness);
 
 }  // namespace twofold

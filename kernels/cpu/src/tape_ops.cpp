@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <vector>
 
 #include "attention.hpp"
 #include "pass_ops.hpp"
@@ -112,6 +113,15 @@ void add_gelu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out) {
 
 void add_add(Tape& tape, Rows x, Rows y, long n, Rows out) {
   tape.add_row("add", n, [=](const Pass& pass, long row) { pass.k->add(x.at(row), y.at(row), n, out.at(row)); });
+}
+
+void add_argmax(Tape& tape, Rows x, long n, Rows out) {
+  tape.add_whole("argmax", [=](const Pass& pass) {
+    if (!pass.use_residual) return;
+    std::vector<std::int64_t> best(static_cast<std::size_t>(pass.rows));
+    argmax_rows(x.data, pass.rows, n, best.data());
+    for (long row = 0; row < pass.rows; ++row) *out.at(row) = static_cast<float>(best[static_cast<std::size_t>(row)]);
+  });
 }
 
 void add_copy(Tape& tape, Rows x, long n, Rows out) {

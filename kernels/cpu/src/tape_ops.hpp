@@ -37,6 +37,9 @@ void add_attention(Tape& tape, const AttentionArgs& args, const std::int64_t* fi
 void add_silu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
 void add_gelu_mul(Tape& tape, Rows gate, Rows up, long n, Rows out);
 void add_add(Tape& tape, Rows x, Rows y, long n, Rows out);
+// The id of each row's largest of n values as a float, -1 where one is not finite; nothing where the base multiplies alone. x's
+// rows are contiguous.
+void add_argmax(Tape& tape, Rows x, long n, Rows out);
 void add_copy(Tape& tape, Rows x, long n, Rows out);
 
 }  // namespace twofold

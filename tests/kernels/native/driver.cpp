@@ -3,6 +3,7 @@
 #include <unistd.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,12 +14,15 @@
 
 #include "attention.hpp"
 #include "dispatch.hpp"
+#include "draw.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
+#include "shortlist.hpp"
 #include "split_linear.hpp"
 #include "tape.hpp"
 #include "tape_ops.hpp"
 #include "thread_pool.hpp"
+#include "top_k.hpp"
 
 namespace {
 
@@ -190,6 +194,51 @@ void test_rows() {
   }
 }
 
+// What reads all logits, in parts of a row and row by row.
+void test_vocabulary() {
+  for (long n : {1L, 40L, 4352L, 40960L}) {
+    OwnedSplitLinear head;
+    fill(head, 48, {n}, 6, 1, 0);
+    head.view.output_signs = nullptr;
+    for (long rows : {1L, 2L, 5L}) {
+      const std::size_t count = static_cast<std::size_t>(rows);
+      const std::vector<float> logits = random_floats(count * static_cast<std::size_t>(n)), x = random_floats(count * 48);
+      const auto as_floats = [](const std::vector<std::int64_t>& ids, float* out) {
+        for (std::size_t i = 0; i < ids.size(); ++i) out[i] = static_cast<float>(ids[i]);
+      };
+      everywhere("argmax of a vocabulary", count, [&](float* out) {
+        std::vector<std::int64_t> best(count);
+        twofold::argmax_rows(logits.data(), rows, n, best.data());
+        as_floats(best, out);
+      });
+      for (long k : {1L, 7L, 40L}) {
+        if (k > n) continue;
+        const std::size_t kept = static_cast<std::size_t>(rows * k);
+        everywhere("top_k", kept, [&](float* out) {
+          std::vector<std::int64_t> best(kept);
+          twofold::top_k_rows(logits.data(), rows, n, k, best.data());
+          as_floats(best, out);
+        });
+        everywhere("shortlist", kept, [&](float* out) {
+          std::vector<std::int64_t> best(kept);
+          twofold::shortlist(head.view, logits.data(), x.data(), rows, std::min(n, 64L), k, best.data());
+          as_floats(best, out);
+        });
+      }
+      everywhere("draw", 6, [&](float* out) {
+        for (int i = 0; i < 6; ++i) {
+          const twofold::Filters filters{1.25f, i % 3 == 0 ? 0L : 30L * i, i < 3 ? 1.0 : 0.9, i % 2 ? 0.05 : 0.0};
+          out[i] = static_cast<float>(twofold::draw(logits.data(), n, 9.0f, filters, 0.17 * i));
+        }
+      });
+      everywhere("softmax_total", 2, [&](float* out) {
+        const double total = twofold::softmax_total_of(logits.data(), n, 9.0f, 1.25f);
+        std::memcpy(out, &total, sizeof total);
+      });
+    }
+  }
+}
+
 // A pass in small: stages of several row operations, views of one stacked product, a residual stream.
 void test_tape() {
   constexpr long kHidden = 80, kMiddle = 100;
@@ -288,6 +337,7 @@ int main(int argc, char** argv) {
   const bool threads_only = argc > 1 && std::string(argv[1]) == "threads";
   test_parallel_callers();
   test_rows();
+  test_vocabulary();
   test_tape();
   test_attention();
   test_round_columns();

@@ -1,6 +1,7 @@
 // The tables of inner loops against the generic one, bit for bit, called directly: no dispatch, so that a tier which the
 // machine lacks can be compiled over emulated instructions (emulated.hpp) and tested all the same. Rotations, the generic
 // ones too, against their definition.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -184,8 +185,29 @@ void compare_rotations(const Kernels& kernels, const std::string& name) {
   for (long dim : {576L, 2816L, 5376L}) compare_rotation(kernels, dim, name);
 }
 
+// What choosing reads all logits for.
+void compare_choices(const Kernels& generic, const Kernels& tier, const std::string& name) {
+  for (long n : {1L, 15L, 16L, 17L, 63L, 64L, 80L, 4095L, 4096L}) {
+    std::vector<float> x = random_floats(n);
+    for (float& value : x) value = std::round(4.0f * value);  // many equals
+    const float peak = *std::max_element(x.begin(), x.end());
+    const std::vector<long> right{generic.argmax(x.data(), n)}, found{tier.argmax(x.data(), n)};
+    same(right, found, "argmax of " + std::to_string(n), name);
+    for (float sharpness : {0.01f, 1.25f, 1e30f}) {
+      const std::vector<double> total{generic.softmax_total(x.data(), n, peak, sharpness)},
+          other{tier.softmax_total(x.data(), n, peak, sharpness)};
+      same(total, other, "softmax_total of " + std::to_string(n), name);
+    }
+    for (float bad : {INFINITY, -INFINITY, NAN}) {
+      x[static_cast<std::size_t>(below(n))] = bad;
+      same(std::vector<long>{-1}, std::vector<long>{tier.argmax(x.data(), n)}, "argmax of what is not finite", name);
+    }
+  }
+}
+
 void compare_all(const Kernels& generic, const Kernels& tier, const std::string& name) {
   compare_rotations(tier, name);
+  compare_choices(generic, tier, name);
   for (int bits = 4; bits <= 8; ++bits) {
     for (long rows = 1; rows <= 33; ++rows) {
       const int planes = static_cast<int>(below(4));
@@ -213,6 +235,7 @@ void compare_all(const Kernels& generic, const Kernels& tier, const std::string&
 
 int main() {
   compare_rotations(kKernelsGeneric, "generic");
+  compare_choices(kKernelsGeneric, kKernelsGeneric, "generic");
 #if defined(TEST_AVX2)
   compare_all(kKernelsGeneric, kKernelsAvx2, "avx2");
 #endif

@@ -48,10 +48,10 @@ void embed(const std::uint16_t* row, long n, float* out) {
   for (; i < n; ++i) out[i] = half_to_float(row[i]);
 }
 
-// The lowest id of the largest value, -1 where one is NaN. Each lane keeps its largest value and where that stood first.
+// The lowest id of the largest value, -1 where one is not finite. Each lane keeps its largest value and where that stood first.
 long argmax(const float* x, long n) {
   Register highest[kRegisters];
-  RegisterInts place[kRegisters], at[kRegisters], unordered[kRegisters] = {};
+  RegisterInts place[kRegisters], at[kRegisters], unbounded[kRegisters] = {};
   for (int r = 0; r < kRegisters; ++r) {
     for (int lane = 0; lane < kRegisterLanes; ++lane) {
       at[r][lane] = r * kRegisterLanes + lane;
@@ -66,7 +66,8 @@ long argmax(const float* x, long n) {
       const RegisterInts above = value.part[r] > highest[r];
       highest[r] = above ? value.part[r] : highest[r];
       place[r] = above ? at[r] : place[r];
-      unordered[r] |= value.part[r] != value.part[r];
+      const Register nothing = value.part[r] - value.part[r];  // NaN of infinities too
+      unbounded[r] |= nothing != nothing;
       at[r] += 16;
     }
   }
@@ -76,12 +77,12 @@ long argmax(const float* x, long n) {
   for (int r = 0; r < kRegisters; ++r) {
     for (int lane = 0; lane < kRegisterLanes; ++lane) {
       const float value = highest[r][lane];
-      bad |= unordered[r][lane] != 0;
+      bad |= unbounded[r][lane] != 0;
       if (value > best || (value == best && place[r][lane] < where)) best = value, where = place[r][lane];
     }
   }
   for (long i = whole; i < n; ++i) {
-    bad |= x[i] != x[i];
+    bad |= x[i] - x[i] != 0.0f;
     if (x[i] > best) best = x[i], where = static_cast<std::int32_t>(i);
   }
   return bad ? -1 : where;
