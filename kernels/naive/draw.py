@@ -66,7 +66,7 @@ def draw(logits: F32, peak: float, *, temperature: float, keep: int, top_p: floa
             cut = int(np.searchsorted(reached, top_p * total)) + 1
             complete, kept = complete or cut <= kept, min(kept, cut)
         above_floor = int(np.count_nonzero(mass >= min_p)) if min_p else ids.size
-        complete, kept = complete or above_floor < ids.size, min(kept, above_floor)
+        complete, kept = complete or above_floor < ids.size, min(kept, max(1, above_floor))  # the likeliest stays
         mass_kept = float(reached[kept - 1]) if complete else total
         pick = int(np.searchsorted(reached[:kept], u * mass_kept, side="right"))
         if complete or (top_p == 1 and min_p == 0 and pick < kept):

@@ -310,6 +310,8 @@ def test_draw(native_ops: ModuleType, filters: dict[str, Any], size: int, spread
             arguments = {"temperature": temperature, "u": u} | filters
             found = native_ops.draw(logits, peak, **arguments)
             assert found == naive.draw(logits, peak, **arguments) and 0 <= found < size
+            above = peak + 3 * temperature  # less than min_p is left of every weight
+            assert native_ops.draw(logits, above, **arguments) == naive.draw(logits, above, **arguments)
 
 
 def test_draws_that_cannot_be(native_ops: ModuleType) -> None:

@@ -59,7 +59,7 @@ long draw(const float* x, long n, float peak, const Filters& filters, double u) 
     if (filters.min_p > 0.0) {
       const long above = std::count_if(prefix.mass.begin(), prefix.mass.end(), [&](double m) { return m >= filters.min_p; });
       complete = complete || above < count;
-      kept = std::min(kept, above);
+      kept = std::min(kept, std::max(1L, above));  // the likeliest stays, also below a peak that none reaches
     }
     const double mass_kept = complete ? prefix.reached[static_cast<std::size_t>(kept - 1)] : total;
     const long pick = std::upper_bound(begin, begin + kept, u * mass_kept) - begin;
