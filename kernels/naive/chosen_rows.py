@@ -9,12 +9,17 @@ from twofold.kernels.naive.split_linear import split_linear
 from twofold.kernels.naive.split_weights import SplitWeights
 
 
+def check_addressable(weights: SplitWeights) -> None:
+    """Raise ValueError unless single outputs can be computed: a Linear alone in its group and not rotated."""
+    if len(weights.member_rows) != 1 or weights.output_signs is not None:
+        raise ValueError("only a single Linear whose outputs are not rotated has rows to choose from")
+
+
 def check_chosen(x: F32, weights: SplitWeights, ids: I64) -> None:
     """Raise ValueError unless `ids` [rows, n] are outputs of a Linear alone in its group and not rotated."""
     check(x, np.float32, (None, weights.in_features), "x")
     check(ids, np.int64, (x.shape[0], None), "ids")
-    if len(weights.member_rows) != 1 or weights.output_signs is not None:
-        raise ValueError("only a single Linear whose outputs are not rotated has rows to choose from")
+    check_addressable(weights)
     if ids.size and not 0 <= ids.min() <= ids.max() < weights.out_features:
         raise ValueError(f"ids are 0 to {weights.out_features - 1}, got {int(ids.min())} to {int(ids.max())}")
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from twofold.kernels.naive.arrays import F32, I64, check
-from twofold.kernels.naive.chosen_rows import chosen_rows
+from twofold.kernels.naive.chosen_rows import check_addressable, chosen_rows
 from twofold.kernels.naive.split_weights import SplitWeights
 from twofold.kernels.naive.top_k import top_k
 
 
 def check_shortlist(logits: F32, x: F32, weights: SplitWeights, n: int, k: int) -> None:
-    """Raise ValueError unless the shapes fit and 1 ≤ k ≤ n ≤ vocab."""
+    """Raise ValueError unless the shapes fit, single outputs can be computed, and 1 ≤ k ≤ n ≤ vocab."""
     check(x, np.float32, (None, weights.in_features), "x")
     check(logits, np.float32, (x.shape[0], weights.out_features), "logits")
+    check_addressable(weights)
     if not 1 <= k <= n <= weights.out_features:
         raise ValueError(f"cannot choose {k} of a shortlist of {n} of {weights.out_features}")
 
