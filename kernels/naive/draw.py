@@ -24,9 +24,8 @@ def check_draw(logits: F32, temperature: float, keep: int, top_p: float, min_p: 
         raise ValueError(f"cannot draw: {logits.size} logits, {temperature=}, {keep=}, {top_p=}, {min_p=}, {u=}")
 
 
-def _prefixes(logits: F32, limit: int) -> Iterator[I64]:
-    """Longer and longer runs of the likeliest ids, up to `limit`: a draw rarely needs more than the first."""
-    count = min(FIRST_PREFIX, limit)
+def _prefixes(logits: F32, count: int, limit: int) -> Iterator[I64]:
+    """Longer and longer runs of the likeliest ids, from `count` to `limit`: a draw rarely needs more than the first."""
     while True:
         yield top_k(logits[None], count)[0]
         if count == limit:
@@ -51,13 +50,9 @@ def draw(logits: F32, peak: float, *, temperature: float, keep: int, top_p: floa
         return softmax_weights(logits[ids], peak, temperature).astype(np.float64)
 
     limit = min(keep, logits.size) if keep else logits.size
-    if limit <= FIRST_PREFIX:
-        total = math.nan  # the first run is all of it, and has its own sum
-    elif keep:
-        total = float(np.cumsum(weights(top_k(logits[None], limit)[0]))[-1])
-    else:
-        total = softmax_total(logits, peak, temperature)
-    for ids in _prefixes(logits, limit):
+    first = limit if keep else min(FIRST_PREFIX, limit)  # all that are kept: their sum is asked for
+    total = softmax_total(logits, peak, temperature) if first < limit else math.nan
+    for ids in _prefixes(logits, first, limit):
         mass = weights(ids)
         reached = np.cumsum(mass)
         complete, kept = ids.size == limit, ids.size

@@ -38,14 +38,9 @@ long draw(const float* x, long n, float peak, const Filters& filters, double u) 
   const FloatEnvironment environment;
   Prefix prefix;
   const long limit = filters.keep > 0 ? std::min(filters.keep, n) : n;
-  double total = 0.0;
-  if (limit > kFirstPrefix && filters.keep > 0) {
-    prefix.take(x, n, limit, peak, filters.sharpness);
-    total = prefix.reached.back();
-  } else if (limit > kFirstPrefix) {
-    total = softmax_total_of(x, n, peak, filters.sharpness);
-  }
-  for (long count = std::min(kFirstPrefix, limit);; count = std::min(count * kGrowth, limit)) {
+  const long first = filters.keep > 0 ? limit : std::min(kFirstPrefix, limit);  // all that are kept: their sum is asked for
+  double total = first < limit ? softmax_total_of(x, n, peak, filters.sharpness) : 0.0;
+  for (long count = first;; count = std::min(count * kGrowth, limit)) {
     prefix.take(x, n, count, peak, filters.sharpness);
     const auto begin = prefix.reached.begin();
     bool complete = count == limit;

@@ -17,7 +17,8 @@ namespace {
 
 constexpr Kernels kTable = {
     rms_norm,        rotate,         unrotate,        quantize, product,      rope, silu_mul, gelu_mul, add, embed, argmax,
-    softmax_total,   attention_query, attention_chunk, attention_join, attention_close, kv_write, round_columns, kPairs, kBytes};
+    softmax_total,   attention_query, attention_chunk, attention_join,  attention_close, kv_write, round_columns,
+    kPairs,          kBytes};
 
 }  // namespace
 }  // namespace twofold
