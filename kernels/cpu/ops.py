@@ -15,6 +15,7 @@ from twofold.kernels.naive.arrays import F16, F32, I8, I32, I64, Array, check
 from twofold.kernels.naive.chosen_rows import check_chosen
 from twofold.kernels.naive.draw import check_draw
 from twofold.kernels.naive.kv_blocks import KvType, check_cache
+from twofold.kernels.naive.last_match import check_last_match
 from twofold.kernels.naive.rope import rope_tables
 from twofold.kernels.naive.round_columns import check_arguments
 from twofold.kernels.naive.shortlist import check_shortlist
@@ -34,6 +35,7 @@ __all__ = [
     "embed",
     "gelu_mul",
     "kv_write",
+    "last_match",
     "rms_norm",
     "rope",
     "rope_tables",
@@ -163,6 +165,18 @@ def shortlist(logits: F32, x: F32, weights: SplitWeights, n: int, k: int) -> I64
     best = np.empty((x.shape[0], k), np.int64)
     bound_linear(weights).shortlist(np.ascontiguousarray(logits), np.ascontiguousarray(x), n, best)
     return best
+
+
+def last_match(tokens: I32, most: int) -> tuple[int, int]:
+    """(length, position behind the earlier run): the longest run of up to `most` tokens of int32 [n] that ends the text
+    and stood in it before, the latest of the longest; (0, 0) where there is none.
+
+    Raises:
+        ValueError: no tokens, or `most` below 1.
+    """
+    check_last_match(tokens, most)
+    length, behind = _cpu.last_match(np.ascontiguousarray(tokens), most)
+    return int(length), int(behind)
 
 
 def uniform(seed: int, position: int) -> float:

@@ -10,6 +10,7 @@ from twofold.kernels.naive.elementwise import add
 from twofold.kernels.naive.embedding import embed
 from twofold.kernels.naive.gelu import gelu_mul
 from twofold.kernels.naive.kv_blocks import kv_write
+from twofold.kernels.naive.last_match import last_match
 from twofold.kernels.naive.rms_norm import rms_norm
 from twofold.kernels.naive.rope import rope, rope_tables
 from twofold.kernels.naive.round_columns import round_columns
@@ -31,6 +32,7 @@ __all__ = [
     "embed",
     "gelu_mul",
     "kv_write",
+    "last_match",
     "rms_norm",
     "rope",
     "rope_tables",

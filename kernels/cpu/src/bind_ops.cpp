@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -15,6 +16,7 @@
 #include "chosen_rows.hpp"
 #include "dispatch.hpp"
 #include "draw.hpp"
+#include "last_match.hpp"
 #include "pass_ops.hpp"
 #include "round_columns.hpp"
 #include "split_linear.hpp"
@@ -217,6 +219,15 @@ void bind_rows(nb::module_& m) {
         return twofold::draw(logits.data(), long(logits.shape(0)), peak, {sharpness, keep, top_p, min_p}, u);
       },
       "logits"_a.noconvert(), "peak"_a, "sharpness"_a, "keep"_a, "top_p"_a, "min_p"_a, "u"_a);
+  m.def(
+      "last_match",
+      [](In<std::int32_t, 1> tokens, long most) {
+        need(tokens.shape(0) > 0 && most > 0, "a match of nothing");
+        const nb::gil_scoped_release release;
+        const twofold::Match found = twofold::last_match(tokens.data(), long(tokens.shape(0)), most);
+        return std::pair(found.length, found.next);
+      },
+      "tokens"_a.noconvert(), "most"_a, "(length, position behind the earlier run).");
   m.def("uniform", &twofold::uniform, "seed"_a, "position"_a, "A number in [0, 1).");
   m.def(
       "top_k",
