@@ -23,6 +23,14 @@ def quantize(
         typer.Option("--calibration", metavar="TEXT", help="shipped, self, or a .txt or .jsonl file."),
     ] = None,
     calibration_tokens: Annotated[int | None, typer.Option("--calibration-tokens", help="Tokens to use.")] = None,
+    refine: Annotated[
+        int,
+        typer.Option(
+            "--refine",
+            metavar="N",
+            help="Train the draft on the calibration text, N times over (0: not); better guesses, a longer run.",
+        ),
+    ] = 0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it takes, then stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start again over an earlier quantisation.")] = False,
@@ -38,7 +46,7 @@ def quantize(
     if format not in ("human", "json"):
         raise InvalidOption("--format is not known", found=format, needed="human or json", hint="--format human")
     tokens = DEFAULT_CALIBRATION_TOKENS if calibration_tokens is None else calibration_tokens
-    options = QuantizeOptions(residual_bits=residual_bits, seed=seed)
+    options = QuantizeOptions(residual_bits=residual_bits, seed=seed, refine_passes=refine)
     ref = resolve(model)
     spec = read_spec(ref)
     graph_of(spec)
@@ -62,7 +70,7 @@ def _say_done(job: Job, elapsed_s: float | None) -> None:
         else measured(round(elapsed_s, 1), "s", "wall clock of quantising")
     )
     if elapsed_s is None:
-        _say_other_text(job)
+        _say_otherwise_made(job)
     if job.as_json:
         print_json({"schema_version": 1, "folder": str(job.folder), "time": took.to_json()})
         return
@@ -71,18 +79,33 @@ def _say_done(job: Job, elapsed_s: float | None) -> None:
     err().line(f"try it: twofold chat {job.folder}")
 
 
-def _say_other_text(job: Job) -> None:
-    """A warning where a finished checkpoint was calibrated on another text than the one asked for now."""
+def _say_otherwise_made(job: Job) -> None:
+    """A warning where a finished checkpoint was calibrated on another text, or refined otherwise, than is asked for
+    now.
+    """
     from twofold.cli.output import err
     from twofold.profiles.readers.local import read_json_object
 
-    asked = job.calibration
-    if asked is None:
-        return
     record = read_json_object(job.folder / "config.json")["quantization_config"].get("calibration")
-    used = record.get("id") if isinstance(record, dict) else None
-    wanted = asked if asked in ("shipped", "self") else f"file:{Path(asked).name}"
-    if not isinstance(used, str) or used == wanted or used.startswith(f"{wanted}:"):
+    record = record if isinstance(record, dict) else {}
+    differs = [_other_text(record.get("id"), job.calibration), _other_passes(record, job.options.refine_passes)]
+    if not any(differs):
         return
-    err().warning(f"its calibration text was {used}, not {wanted}; nothing was done")
+    err().warning("; ".join([*filter(None, differs), "nothing was done"]))
     err().line("hint: --force quantises again, or -o makes another checkpoint beside it", style="cyan")
+
+
+def _other_text(used: object, asked: str | None) -> str | None:
+    if asked is None or not isinstance(used, str):
+        return None
+    wanted = asked if asked in ("shipped", "self") else f"file:{Path(asked).name}"
+    if used == wanted or used.startswith(f"{wanted}:"):
+        return None
+    return f"its calibration text was {used}, not {wanted}"
+
+
+def _other_passes(record: dict[str, object], asked: int) -> str | None:
+    used = record.get("refine_passes", 0)
+    if not asked or used == asked:
+        return None
+    return f"its draft was refined in {used} passes, not {asked}" if used else "its draft was not refined"

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from twofold.engine.quantize.options import SLICE_ROWS, QuantizeOptions
+from twofold.engine.quantize.refine_cost import (
+    DECODER_FLOPS,
+    HEAD_FLOPS,
+    bases_bytes,
+    refine_flops,
+    refine_peak_bytes,
+    refine_store_bytes,
+)
+from twofold.engine.quantize.schedule import Schedule
 from twofold.engine.quantize.workspace import Done
 from twofold.planner.codecs import base_bytes, coded_bytes
 from twofold.profiles.errors import NotEnoughSpace
@@ -50,9 +60,15 @@ def _store_bytes(spec: ModelSpec, tokens: int) -> int:
     return tokens * 4 * (2 * spec.hidden_size + _widest(spec))
 
 
-def work_bytes(spec: ModelSpec, tokens: int) -> int:
-    """Work files besides the result: both streams before and behind a layer, and what exceeds the share of RAM."""
-    return 2 * tokens * spec.hidden_size * 4 + max(0, _store_bytes(spec, tokens) - _STORE_RAM_BYTES)
+def work_bytes(spec: ModelSpec, tokens: int, refine_passes: int = 0) -> int:
+    """Work files besides the result: both streams before and behind a layer, and what exceeds the share of RAM; with
+    refining the bases too.
+    """
+    streams, stored = 2 * tokens * spec.hidden_size * 4, _store_bytes(spec, tokens)
+    if refine_passes:
+        stored = max(stored, refine_store_bytes(spec, tokens))
+        streams += bases_bytes(spec)
+    return streams + max(0, stored - _STORE_RAM_BYTES)
 
 
 def _group_peak_bytes(group: LinearGroup) -> int:
@@ -85,11 +101,16 @@ def head_peak_bytes(head: LinearGroup, bits: int, tokens: int) -> int:
 
 
 def peak_bytes(spec: ModelSpec, options: QuantizeOptions, tokens: int) -> int:
-    """The process's peak memory: the worst layer, a slice of the head, or the tokenizer of a large vocabulary."""
+    """The process's peak memory: the worst layer, a slice of the head, a step of refining, or the tokenizer of a large
+    vocabulary.
+    """
     worst = head_peak_bytes(spec.head, options.bits_of(spec.head.name), tokens)
     for layer in spec.layers:
         worst = max(worst, layer_peak_bytes(layer.groups, options.residual_bits, tokens))
     worst += min(_STORE_RAM_BYTES, _store_bytes(spec, tokens))
+    if options.refine_passes:
+        stored = min(_STORE_RAM_BYTES, refine_store_bytes(spec, tokens))
+        worst = max(worst, _RUNTIME_BYTES + refine_peak_bytes(spec, tokens) + stored)
     return max(worst, _RUNTIME_BYTES + _VOCABULARY_BYTES * spec.vocab_size)
 
 
@@ -150,38 +171,50 @@ def measure_rates() -> Rates:
     return Rates(gemm, small / 256, max(large - small, 0.0) / (256 * 4096))
 
 
-def remaining_groups(spec: ModelSpec, layers_done: int) -> tuple[LinearGroup, ...]:
-    """The groups behind the first `layers_done` layers; the head is the last."""
+def _roundings(spec: ModelSpec, refine_passes: int, steps_done: int) -> Iterator[tuple[LinearGroup, float]]:
+    """The groups of the steps that are left, each with the part of its two roundings that is done in the step."""
     layers = [*(layer.groups for layer in spec.layers), (spec.head,)]
-    return tuple(group for groups in layers[layers_done:] for group in groups)
+    for task, layer in Schedule(spec.n_layers, refine_passes).from_step(steps_done):
+        if task != "refine":
+            yield from ((group, 1.0 if task == "both" else 0.5) for group in layers[layer])
 
 
-def flops(spec: ModelSpec, tokens: int, layers_done: int = 0) -> float:
-    """Two forward streams, two Hessians a group (upper halves), their factors, and the feedback's products."""
+def flops(spec: ModelSpec, tokens: int, steps_done: int = 0, refine_passes: int = 0) -> float:
+    """Two forward streams, two Hessians a group (upper halves), their factors, and the feedback's products; what
+    refining adds says `refine_flops`.
+    """
     total = 0.0
-    for group in remaining_groups(spec, layers_done):
+    for group, share in _roundings(spec, refine_passes, steps_done):
         weights, k = sum(member.n_weights for member in group.members), group.in_features
         is_head = group.name == spec.head.name
         total += 0.0 if is_head else 2.0 * weights * tokens
-        total += 1.2 * tokens * k * k + 2 * k**3 / 3 + 2.0 * weights * k
+        total += 1.2 * tokens * k * k + share * (2 * k**3 / 3 + 2.0 * weights * k)
+    if refine_passes and steps_done <= spec.n_layers:
+        total += refine_flops(spec, tokens, refine_passes)
     return total
 
 
-def seconds(spec: ModelSpec, tokens: int, rates: Rates, layers_done: int = 0) -> Figure:
+def seconds(spec: ModelSpec, tokens: int, rates: Rates, steps_done: int = 0, refine_passes: int = 0) -> Figure:
     """Estimated time of quantising what is not done yet, from measured rates."""
-    groups = remaining_groups(spec, layers_done)
-    steps = sum(group.in_features * -(-sum(m.out_features for m in group.members) // 8192) for group in groups)
-    weights = sum(member.n_weights for group in groups for member in group.members)
+    steps = weights = 0.0
+    for group, share in _roundings(spec, refine_passes, steps_done):
+        steps += share * group.in_features * -(-sum(m.out_features for m in group.members) // 8192)
+        weights += share * sum(member.n_weights for member in group.members)
     value = (
-        flops(spec, tokens, layers_done) / (rates.gemm_gflops.number * 1e9)
+        flops(spec, tokens, steps_done, refine_passes) / (rates.gemm_gflops.number * 1e9)
         + steps * rates.step_s
         + weights * rates.weight_s
     )
     # Rotations, packing, reading and writing were about a sixth on top.
     value *= 1.17
     by = f"operations counted, at {rates.gemm_gflops.value} GFLOP/s measured in this moment, under its load"
-    if layers_done:
-        by += f"; goes on where it stopped, {layers_done} of {spec.n_layers + 1} layers (head included) are done"
+    if refine_passes:
+        by += f"; two walks and {refine_passes} passes of training over {tokens} tokens"
+        by += f" ({DECODER_FLOPS} operations a decoder weight, {HEAD_FLOPS} a head's)"
+    if steps_done:
+        done = f"{steps_done} of {Schedule(spec.n_layers, refine_passes).n_steps}"
+        kind = "steps (a layer of a walk, or refining)" if refine_passes else "layers (head included)"
+        by += f"; goes on where it stopped, {done} {kind} are done"
     low, high = TIME_RANGE
     return reasoned(round(value, 1), "s", by, low=round(low * value, 1), high=round(high * value, 1))
 
@@ -221,7 +254,10 @@ def cost_sheet(
 ) -> CostSheet:
     """The costs of quantising `spec`, less what an interrupted run has done; without `rates` the time is unknown."""
     done = done or Done()
-    result, work, peak = result_bytes(spec, options), work_bytes(spec, tokens), peak_bytes(spec, options, tokens)
+    passes = options.refine_passes
+    result, peak = result_bytes(spec, options), peak_bytes(spec, options, tokens)
+    work = work_bytes(spec, tokens, passes)
+    kept = "hidden states of both streams" + (", the bases, K and V of the calibration text" if passes else "")
     to_fetch = int(download.number) if download.is_known else 0
     by = "result + work files" + ("" if download.is_known else " + a download of unknown size")
     by = by if not to_fetch else f"download + {by}"
@@ -230,7 +266,7 @@ def cost_sheet(
         model=spec.name,
         download=download,
         result=reasoned(result, "B", "codes, scales and embedding counted"),
-        work_files=reasoned(work, "B", "hidden states of both streams"),
+        work_files=reasoned(work, "B", kept),
         disk_needed=reasoned(max(0, result + work - done.disk_bytes) + to_fetch, "B", by),
         peak_ram=reasoned(
             peak,
@@ -239,7 +275,11 @@ def cost_sheet(
             low=int(0.6 * peak),
             high=most_peak_bytes(spec, peak),
         ),
-        time=seconds(spec, tokens, rates, done.layers) if rates is not None else unknown("s", "no rate was measured"),
+        time=(
+            seconds(spec, tokens, rates, done.layers, passes)
+            if rates is not None
+            else unknown("s", "no rate was measured")
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from twofold.engine.quantize.bases import GivenBase
 from twofold.engine.quantize.hessian import Feedback
 from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.options import SLICE_ROWS
@@ -160,10 +161,24 @@ def round_base(weights: Tensor, feedback: Feedback, levels: Levels, group_size: 
         by_rms = block.square().mean(0).sqrt_() * levels.step_per_rms
         return torch.maximum(by_rms, block.abs().amax(0) * (OUTLIER_REACH / levels.outer)).half()
 
-    def to_codes(value: Tensor) -> Tensor:
-        return (value > 0).to(torch.uint8) + (value > -grid.threshold) + (value > grid.threshold)
+    return _round(weights, feedback, group_size, scale_of, grid, lambda value: _base_codes(value, levels))
 
-    return _round(weights, feedback, group_size, scale_of, grid, to_codes)
+
+def _base_codes(values: Tensor, levels: Levels) -> Tensor:
+    """Indices u8 into `levels.integers` of level integers int8."""
+    threshold = _Grid(levels.inner, levels.outer).threshold
+    return (values > 0).to(torch.uint8) + (values > -threshold) + (values > threshold)
+
+
+def base_levels(base: Rounded, levels: Levels) -> GivenBase:
+    """The integers that a base's codes stand for, with its scales."""
+    integers = torch.tensor(levels.integers, dtype=torch.int8, device=base.codes.device)
+    return GivenBase(torch.stack([integers[codes.long()] for codes in base.codes]), base.scales)
+
+
+def subtract_base(weights: Tensor, base: GivenBase, levels: Levels, group_size: int) -> Rounded:
+    """A base that is given instead of rounded: rotated, transposed weights [K, rows] become what it leaves of them."""
+    return Rounded(_base_codes(base.levels, levels), base.scales, weights.sub_(base.values(group_size)))
 
 
 def round_residual(weights: Tensor, feedback: Feedback, bits: int, group_size: int) -> Rounded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twofold.engine.quantize.gptq import Rounded, round_base, round_residual
+from twofold.engine.quantize.bases import GivenBase
+from twofold.engine.quantize.gptq import Rounded, base_levels, round_base, round_residual, subtract_base
 from twofold.engine.quantize.hessian import Feedback, Hessian, mix
 from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.options import SLICE_ROWS
@@ -37,6 +39,8 @@ the tokens for no extra pass.
 
 FillHessian = Callable[[Hessian, Rotation], None]
 """Adds every calibration row of the group's input, rotated, to a Hessian."""
+BaseOf = Callable[[Tensor], Rounded]
+"""Rotated weights [K, rows], which become the error → their base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,22 +105,51 @@ def quantize_group(
     fill_base: FillHessian,
     fill_residual: FillHessian,
     on_base: Callable[[dict[str, Tensor]], None] | None = None,
+    given: GivenBase | None = None,
 ) -> QuantizedGroup:
     """Base against the quantised prefix's Hessian, residual against the original model's, each with a share of the
     other (`OTHER_STREAM`).
 
-    `on_base` receives the base's weights [out, K] in the original basis, by
-    member.
+    `on_base` receives the base's weights [out, K] in the original basis, by member. With a base `given` only the
+    residual is rounded, against what that base leaves.
     """
     turned = rotated([weights[member.name] for member in group.members], rotations)
-    feedbacks = _feedbacks(group, rotations, fill_base, fill_residual)
+    for_base, for_residual = _hessians(group, rotations, fill_base, fill_residual)
+    if given is None:
+        base_of = _base_rounder(for_base, levels)
+    else:
+        base_of = functools.partial(subtract_base, base=given, levels=levels, group_size=GROUP_SIZE)
 
     def told(base_error: Tensor) -> None:
         if on_base is not None:
-            left = unrotated(group, base_error, rotations)
-            on_base({name: weights[name] - error for name, error in left.items()})
+            on_base(_base_weights(group, weights, base_error, rotations))
 
-    return _quantize_rows(turned, feedbacks, levels, bits, told)
+    return _quantize_rows(turned, base_of, for_residual.factor(RESIDUAL_DAMPING), bits, told)
+
+
+def quantize_base(
+    group: LinearGroup,
+    weights: Mapping[str, Tensor],
+    rotations: GroupRotations,
+    levels: Levels,
+    fill_base: FillHessian,
+    fill_residual: FillHessian,
+    on_base: Callable[[dict[str, Tensor]], None],
+) -> GivenBase:
+    """The base alone, the same that `quantize_group` makes."""
+    turned = rotated([weights[member.name] for member in group.members], rotations)
+    for_base, _ = _hessians(group, rotations, fill_base, fill_residual)
+    base = _base_rounder(for_base, levels)(turned)
+    on_base(_base_weights(group, weights, base.error, rotations))
+    return base_levels(base, levels)
+
+
+def _base_weights(
+    group: LinearGroup, weights: Mapping[str, Tensor], base_error: Tensor, rotations: GroupRotations
+) -> dict[str, Tensor]:
+    """The base's weights [out, K] in the original basis, by member."""
+    left = unrotated(group, base_error, rotations)
+    return {name: weights[name] - error for name, error in left.items()}
 
 
 def quantize_slices(
@@ -137,37 +170,43 @@ def quantize_slices(
     (member,) = group.members
     if rotations.outputs != (None,):
         raise ValueError(f"{group.name}: rows of rotated outputs depend on each other")
-    feedbacks = _feedbacks(group, rotations, fill_base, fill_residual)
+    for_base, for_residual = _hessians(group, rotations, fill_base, fill_residual)
+    base_of, feedback = _base_rounder(for_base, levels), for_residual.factor(RESIDUAL_DAMPING)
     for start in range(0, member.out_features, slice_rows):
         stop = min(start + slice_rows, member.out_features)
-        yield start, _quantize_rows(rotated([rows_of(start, stop)], rotations), feedbacks, levels, bits)
+        yield start, _quantize_rows(rotated([rows_of(start, stop)], rotations), base_of, feedback, bits)
 
 
-def _feedbacks(
+def _hessians(
     group: LinearGroup, rotations: GroupRotations, fill_base: FillHessian, fill_residual: FillHessian
-) -> tuple[Feedback, Feedback]:
+) -> tuple[Hessian, Hessian]:
     """Of the base and of the residual, each with its share of the other's inputs."""
     device = rotations.input.signs.device
     for_base, for_residual = Hessian(group.in_features, device), Hessian(group.in_features, device)
     fill_base(for_base, rotations.input)
     fill_residual(for_residual, rotations.input)
     mix(for_base, for_residual, OTHER_STREAM)
-    return for_base.factor(BASE_DAMPING), for_residual.factor(RESIDUAL_DAMPING)
+    return for_base, for_residual
+
+
+def _base_rounder(hessian: Hessian, levels: Levels) -> BaseOf:
+    feedback = hessian.factor(BASE_DAMPING)
+    return functools.partial(round_base, feedback=feedback, levels=levels, group_size=GROUP_SIZE)
 
 
 def _quantize_rows(
     turned: Tensor,
-    feedbacks: tuple[Feedback, Feedback],
-    levels: Levels,
+    base_of: BaseOf,
+    feedback: Feedback,
     bits: int,
     on_base_error: Callable[[Tensor], None] | None = None,
 ) -> QuantizedGroup:
-    """Both roundings of rotated weights [K, rows], which are used up."""
+    """Base and rounded residual of rotated weights [K, rows], which are used up."""
     energy = max(float(turned.square().mean()), 1e-30)
-    base = round_base(turned, feedbacks[0], levels, GROUP_SIZE)
+    base = base_of(turned)
     base_error = float(base.error.square().mean()) / energy
     if on_base_error is not None:
         on_base_error(base.error)
-    residual = round_residual(base.error, feedbacks[1], bits, GROUP_SIZE)
+    residual = round_residual(base.error, feedback, bits, GROUP_SIZE)
     residual_error = float(residual.error.square().mean()) / energy
     return QuantizedGroup(base, residual.codes, residual.scales, base_error, residual_error)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from twofold.engine.quantize.group import GroupRotations, QuantizedGroup, quantize_group, quantize_slices
+from twofold.engine.quantize.bases import GivenBase
+from twofold.engine.quantize.group import (
+    GroupRotations,
+    QuantizedGroup,
+    quantize_base,
+    quantize_group,
+    quantize_slices,
+)
 from twofold.engine.quantize.hessian import Hessian
 from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.rotation import Rotation
@@ -65,7 +72,8 @@ class _Stream:
 class LayerJob:
     """What a layer needs. `texts` by stream; `group_weights(group)` loads member name → [out, K] fp32, and
     `row_weights(group, start, stop)` rows of the head's; `on_group(group, rotations, first row, result)` takes each
-    result, of the head each slice of rows.
+    result, of the head each slice of rows. With `on_base` only bases are rounded, which it takes; `given_base(group)`
+    is a base to keep, whose residual alone is rounded.
     """
 
     model: ModelSpec
@@ -79,6 +87,8 @@ class LayerJob:
     bits_of: Callable[[str], int]
     on_group: Callable[[LinearGroup, GroupRotations, int, QuantizedGroup], None]
     device: torch.device
+    on_base: Callable[[LinearGroup, GivenBase], None] | None = None
+    given_base: Callable[[LinearGroup], GivenBase] | None = None
 
 
 class LayerRun:
@@ -130,21 +140,18 @@ class LayerRun:
         return rows.to(self.job.device)
 
     def _quantize(self, group: LinearGroup, group_input: int) -> None:
-        weights = self.job.group_weights(group)
-        rotations = self.job.rotations(group)
+        job, rotations = self.job, self.job.rotations(group)
         original, prefix = self.streams
-        result = quantize_group(
-            group,
-            weights,
-            rotations,
-            self.job.levels,
-            self.job.bits_of(group.name),
-            self._filler(prefix, group_input),
-            self._filler(original, group_input),
-            prefix.weights.update,
-        )
-        original.weights = weights
-        self.job.on_group(group, rotations, 0, result)
+        weights = original.weights = job.group_weights(group)
+        fill_base, fill_residual = self._filler(prefix, group_input), self._filler(original, group_input)
+        on_base = prefix.weights.update
+        if job.on_base is not None:
+            base = quantize_base(group, weights, rotations, job.levels, fill_base, fill_residual, on_base)
+            job.on_base(group, base)
+            return
+        given, bits = None if job.given_base is None else job.given_base(group), job.bits_of(group.name)
+        result = quantize_group(group, weights, rotations, job.levels, bits, fill_base, fill_residual, on_base, given)
+        job.on_group(group, rotations, 0, result)
 
     def _quantize_head(self, group: LinearGroup, group_input: int) -> None:
         rotations = self.job.rotations(group)

@@ -28,7 +28,7 @@ A 2-bit base that drafts, and a {bits}-bit residual that restores 8-bit-class pr
 | licence | {licence} |
 | base | 4 levels {levels}, scale group {group_size} |
 | residual | {bits} bits{overrides} |
-| calibration | {calibration}, {tokens} tokens, SHA-256 `{calibration_sha256}` |
+| calibration | {calibration}, {tokens} tokens, SHA-256 `{calibration_sha256}`{refined} |
 | seed | {seed} |
 
 Nothing was measured yet; `twofold eval PATH` measures and `config.json` keeps what it found.
@@ -39,6 +39,7 @@ def write_companions(folder: Path, source: Path, spec: ModelSpec, config: Checkp
     """Write tokenizer files and model card; the source's configuration is returned for `config.json`."""
     Tokenizer.load(source).save(folder)
     overrides = ", ".join(f"{name} {bits}" for name, bits in config.overrides.items())
+    passes = config.calibration.get("refine_passes")
     card = _CARD.format(
         name=spec.name,
         bits=config.residual_bits,
@@ -51,6 +52,7 @@ def write_companions(folder: Path, source: Path, spec: ModelSpec, config: Checkp
         calibration=config.calibration.get("id"),
         tokens=config.calibration.get("tokens"),
         calibration_sha256=config.calibration.get("sha256"),
+        refined=f"; the base's scales trained on it, {passes} passes" if passes else "",
         seed=config.seed,
     )
     write_atomically(folder / "README.md", card)

@@ -19,13 +19,25 @@ MIN_CALIBRATION_TOKENS = 256
 SLICE_ROWS = 8192
 """Output rows that are rounded together, and of the head and the embedding, that are in memory at once."""
 
+MAX_REFINE_PASSES = 64
+
+REFINE_BATCH_TOKENS = 512
+"""Tokens of a training step of refining, and the most of one text: a gradient of attention keeps their square."""
+
+REFINE_HELD_EVERY = 16
+"""Every so many-th text is not trained on but tells whether training helped."""
+
+REFINE_HEAD_LOGITS = 1 << 23
+"""Logits that are compared at once, in rows of a whole vocabulary: 32 MiB, of which half a dozen are alive."""
+
 Progress = Callable[[int, int, str], None]
 """(weights quantised so far, weights in all, what is being done)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuantizeOptions:
-    """Options that change the result. `head_bits` overrides the residual width of the LM head.
+    """Options that change the result. `head_bits` overrides the residual width of the LM head; `refine_passes` is how
+    often the calibration text is read in training the draft's scales, 0 for not at all.
 
     Raises:
         InvalidOption: for a value that no checkpoint can have.
@@ -34,6 +46,7 @@ class QuantizeOptions:
     residual_bits: int = DEFAULT_RESIDUAL_BITS
     seed: int = 0
     head_bits: int = HEAD_BITS
+    refine_passes: int = 0
 
     def __post_init__(self) -> None:
         for name, bits in (("residual bits", self.residual_bits), ("head bits", self.head_bits)):
@@ -42,6 +55,13 @@ class QuantizeOptions:
         if not 0 <= self.seed < 1 << 63:
             raise InvalidOption(
                 f"the seed cannot be {self.seed}", needed="an integer from 0 to 2^63 − 1", hint="--seed 0"
+            )
+
+        if not 0 <= self.refine_passes <= MAX_REFINE_PASSES:
+            raise InvalidOption(
+                f"the draft cannot be refined {self.refine_passes} times over",
+                needed=f"0 to {MAX_REFINE_PASSES}",
+                hint="--refine 4",
             )
 
     def bits_of(self, group: str) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,18 @@ from twofold.engine.checkpoint.writer import finish, write_layer
 from twofold.engine.graph.registry import graph_of
 from twofold.engine.quantize import levels as level_fit
 from twofold.engine.quantize.assemble import dense_tensors, embedding_slices, packed_rows, split_weights
+from twofold.engine.quantize.bases import BaseStore, GivenBase
 from twofold.engine.quantize.calibration import Calibration
 from twofold.engine.quantize.group import GROUP_SIZE, GroupRotations, QuantizedGroup, make_rotations
 from twofold.engine.quantize.layer import ORIGINAL, PREFIX, LayerJob, LayerRun, Texts
 from twofold.engine.quantize.lloyd_max import Levels
 from twofold.engine.quantize.model_card import write_companions
 from twofold.engine.quantize.options import Progress, QuantizeOptions
+from twofold.engine.quantize.refine import RefineJob, Refiner, Told
 from twofold.engine.quantize.rowstore import RowFile, RowStore
+from twofold.engine.quantize.schedule import Schedule, Task
 from twofold.engine.quantize.stages import Stage, record
-from twofold.engine.quantize.workspace import Workspace, check_target, is_finished, owned
+from twofold.engine.quantize.workspace import REFINE_PASSES, Workspace, check_target, is_finished, owned
 from twofold.engine.weights import open_weights
 from twofold.engine.weights.source import WeightSource
 from twofold.kernels.naive.split_weights import SplitWeights
@@ -39,6 +43,9 @@ from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 STORE_RAM_BYTES = 512 << 20
 """Values between a layer's stages stay in RAM up to this size, then go to the work folder."""
+
+REFINE_PASS_LAYERS = 2
+"""What a pass of refining counts for in the progress, in walks over the layers: it takes about twice as long."""
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -56,8 +63,8 @@ def quantize(
 ) -> Path:
     """Quantise a local model into the checkpoint folder `out_dir` and return it.
 
-    An interrupted run is taken up at the last finished layer. A finished checkpoint there is returned as it is unless
-    `force`.
+    An interrupted run is taken up at the last finished layer (refining begins again). A finished checkpoint there is
+    returned as it is unless `force`.
 
     Args:
         source_path: a safetensors folder or a GGUF file. spec: its facts.
@@ -131,13 +138,16 @@ class _Run:
         self.source_sha256 = source.sha256()
         self.work = Workspace(out_dir, self._identity())
         self._progress = progress or (lambda done, total, what: None)
-        self._n_weights = sum(m.n_weights for group in spec.groups for m in group.members)
+        self.schedule = Schedule(spec.n_layers, options.refine_passes)
+        self._n_weights = sum(self._weights_of(*step) for step in self.schedule.from_step(0))
+        self.bases = BaseStore(self.work.bases, self.device)
         self._done = 0
         self._loaded: dict[str, Tensor] = {}
 
     def _identity(self) -> dict[str, Any]:
         """What must be equal for a resumed run to give the bytes of an uninterrupted one."""
-        return {
+        refining = {REFINE_PASSES: self.options.refine_passes} if self.options.refine_passes else {}
+        return refining | {
             "source": self.source_sha256,
             "residual bits": self.options.residual_bits,
             "head bits": self.options.head_bits,
@@ -154,37 +164,40 @@ class _Run:
             self._start()
         levels = Levels(**self.work.notes)
         config = self._config(levels)
-        n_layers = self.spec.n_layers
-        for index in range(n_layers + 1):
-            groups = self.spec.layers[index].groups if index < n_layers else (self.spec.head,)
-            if index < self.work.layers_done:
-                self._done += sum(m.n_weights for group in groups for m in group.members)
-                continue
-            self._layer(index, groups, levels, config)
+        for number, (task, layer) in enumerate(self.schedule.from_step(0)):
+            if number < self.work.layers_done:
+                self._done += self._weights_of(task, layer)
+            else:
+                self._step(number, task, layer, levels, config)
         self._progress(self._done, self._n_weights, "finishing")
         source_config = write_companions(self.work.folder, self.source.path, self.spec, config)
         finish(self.work.folder, source_config, config)
         return self.work.publish()
 
     def _start(self) -> None:
-        """Levels, the dense file, and both streams at the embeddings."""
+        """Levels, the dense file, and both streams."""
         self._progress(0, self._n_weights, "fitting the levels")
         levels = level_fit.fit_levels(self.spec, self.options.seed, self.source, self.device)
         self.work.notes = dataclasses.asdict(levels)
         self._write_dense(self._config(levels))
-        # As stored, and mapped: only the rows of the texts' tokens are read.
-        embedding = MappedTensors(self.work.folder / DENSE_FILE).array(EMBEDDING)
+        self._start_streams(0)
+        self.work.advance(0)
+
+    def _start_streams(self, step: int) -> None:
+        """Both streams at the embeddings, for a walk that begins with `step`."""
         for name, texts in self.stream_texts.items():
-            stream = self.work.create_stream(name, 0, self.texts[name].n_rows, self.spec.hidden_size)
+            stream = self.work.create_stream(name, step, self.texts[name].n_rows, self.spec.hidden_size)
             start = 0
             for text in texts:
-                rows = torch.from_numpy(embedding[np.asarray(text)].astype(np.float32))
-                if self.spec.embedding_scale is not None:
-                    rows *= self.spec.embedding_scale
-                stream.write(start, rows)
+                stream.write(start, self._embedded(text))
                 start += len(text)
             self._close([stream])
-        self.work.advance(0)
+
+    def _embedded(self, text: Sequence[int]) -> Tensor:
+        """A text's embeddings as stored; mapped, so that only the rows of its tokens are read."""
+        embedding = MappedTensors(self.work.folder / DENSE_FILE).array(EMBEDDING)
+        rows = torch.from_numpy(embedding[np.asarray(text)].astype(np.float32))
+        return rows if self.spec.embedding_scale is None else rows.mul_(self.spec.embedding_scale)
 
     def _write_dense(self, config: CheckpointConfig) -> None:
         with self._shards(config, DENSE_FILE) as shards:
@@ -213,30 +226,71 @@ class _Run:
                 "id": self.calibration.id,
                 "sha256": self.calibration.sha256,
                 "tokens": self.calibration.n_tokens,
+                **({"refine_passes": self.options.refine_passes} if self.options.refine_passes else {}),
             },
             tokenizer_sha256=self.calibration.tokenizer_sha256,
         )
 
-    def _layer(self, index: int, groups: tuple[LinearGroup, ...], levels: Levels, config: CheckpointConfig) -> None:
-        """Quantise one layer (the head is the last), write its shards and the streams behind it, note it as done."""
+    def _weights_of(self, task: Task, layer: int) -> int:
+        """What a step counts for in the progress, in weights quantised."""
+        if task == "refine":
+            return self.options.refine_passes * REFINE_PASS_LAYERS * self.spec.n_decoder_weights
+        groups = self.spec.layers[layer].groups if layer < self.spec.n_layers else (self.spec.head,)
+        return sum(m.n_weights for group in groups for m in group.members)
+
+    def _step(self, number: int, task: Task, layer: int, levels: Levels, config: CheckpointConfig) -> None:
+        """One step of the schedule: its files and the streams behind it are written, then it is noted as done."""
         n_layers = self.spec.n_layers
-        what = "head" if index == n_layers else f"layer {index + 1}/{n_layers}"
-        self._progress(self._done, self._n_weights, what)
+        what = "head" if layer == n_layers else f"layer {layer + 1}/{n_layers}"
+        what = f"draft, {what}" if task == "base" else what
+        first = self._done
 
-        def count(n_weights: int) -> None:
+        def count(n_weights: int, now: str = what) -> None:
             self._done += n_weights
-            self._progress(self._done, self._n_weights, what)
+            self._progress(self._done, self._n_weights, now)
 
-        run = self._head_layer if index == n_layers else self._decoder_layer
-        run(index, levels, config, count)
-        self.work.advance(index + 1)
+        if task == "refine":
+            self._refine(lambda share, now: count(first + int(share * self._weights_of(task, layer)) - self._done, now))
+            self._start_streams(number + 1)
+        else:
+            count(0)
+            run = self._head_layer if layer == n_layers else self._decoder_layer
+            run(layer, task, levels, config, count)
+        self.work.advance(number + 1)
         for name in (ORIGINAL, PREFIX):
-            self.work.stream_path(name, index).unlink(missing_ok=True)
+            self.work.stream_path(name, number).unlink(missing_ok=True)
+
+    def _refine(self, told: Told) -> None:
+        """Train the scales of all bases."""
+        bases, head = self.bases, self.spec.head.name
+        self._loaded.clear()
+        job = RefineJob(
+            model=self.spec,
+            texts=self.calibration.texts,
+            passes=self.options.refine_passes,
+            seed=self.options.seed,
+            weight=self._tensor,
+            embed=self._embedded,
+            rotations=lambda g: make_rotations(self.options.seed, g, is_head=g.name == head, device=self.device),
+            levels=bases.levels,
+            scales=bases.scales,
+            device=self.device,
+        )
+        refiner = Refiner(
+            job,
+            lambda n_rows: RowStore(self.work.streams, n_rows, STORE_RAM_BYTES),
+            lambda share, what: told(share, f"refining the draft, {what}"),
+        )
+        bases.keep_refined(refiner.run().scales)
 
     def _decoder_layer(
-        self, index: int, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]
+        self, index: int, task: Task, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]
     ) -> None:
         shards: dict[str, SplitWeights] = {}
+
+        def on_base(group: LinearGroup, base: GivenBase) -> None:
+            self.bases.keep(group.name, base)
+            count(sum(member.n_weights for member in group.members))
 
         def on_group(group: LinearGroup, rotations: GroupRotations, first: int, result: QuantizedGroup) -> None:
             shards[group.name] = split_weights(group, rotations, result, config)
@@ -244,10 +298,18 @@ class _Run:
 
         graph, layer = graph_of(self.spec), self.spec.layers[index]
         stages = record(lambda ops, x: graph.decoder_layer(ops, self.spec, layer, x))
-        self._run_layer(self._job(stages, levels, on_group), index)
-        write_layer(self.work.folder, index, self.spec.n_layers + 1, shards)
+        job = self._job(stages, levels, on_group)
+        if task == "base":
+            job = replace(job, on_base=on_base)
+        elif task == "residual":
+            job = replace(job, given_base=lambda group: self.bases.refined(group.name))
+        self._run_layer(job, has_result=True)
+        if task != "base":
+            write_layer(self.work.folder, index, self.spec.n_layers + 1, shards)
 
-    def _head_layer(self, index: int, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]) -> None:
+    def _head_layer(
+        self, index: int, task: Task, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]
+    ) -> None:
         """The head's packed rows go to disk slice by slice."""
         stages = record(lambda ops, x: graph_of(self.spec).head(ops, self.spec, x))
         files = (shard_name(part, index, index + 1) for part in ("base", "residual"))
@@ -258,7 +320,7 @@ class _Run:
                     shards.write(name, array, tile)
                 count(result.base.codes.numel())
 
-            self._run_layer(self._job(stages, levels, on_rows), index)
+            self._run_layer(self._job(stages, levels, on_rows), has_result=False)
 
     def _job(
         self,
@@ -281,15 +343,16 @@ class _Run:
             device=self.device,
         )
 
-    def _run_layer(self, job: LayerJob, index: int) -> None:
+    def _run_layer(self, job: LayerJob, *, has_result: bool) -> None:
         rows, width = {name: texts.n_rows for name, texts in self.texts.items()}, self.spec.hidden_size
         self._loaded.clear()
         store = RowStore(self.work.streams, max(rows.values()), STORE_RAM_BYTES)
         streams = [self.work.open_stream(name, rows[name], width) for name in (ORIGINAL, PREFIX)]
         results: list[RowFile] = []
         try:
-            if index < self.spec.n_layers:
-                results = [self.work.create_stream(name, index + 1, rows[name], width) for name in (ORIGINAL, PREFIX)]
+            if has_result:
+                step = self.work.layers_done + 1
+                results = [self.work.create_stream(name, step, rows[name], width) for name in (ORIGINAL, PREFIX)]
             LayerRun(job, streams[0], streams[1], store).run((results[0], results[1]) if results else None)
         finally:
             store.clear()

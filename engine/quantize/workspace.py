@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 STATE_FILE = "state.json"
 STREAMS = "streams"
+BASES = "bases"
+REFINE_PASSES = "refine passes"
+"""A key of the identity, only of runs that refine: others go on with what they noted before it was known."""
 
 
 def partial_folder(out_dir: Path) -> Path:
@@ -38,7 +41,9 @@ def is_finished(out_dir: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What an interrupted run left: decoder layers that are written (the head counts as one more), bytes on disk."""
+    """What an interrupted run left: steps that are done (`schedule.Schedule`; without refining a step is a layer, and
+    the head one more), bytes on disk.
+    """
 
     layers: int = 0
     disk_bytes: int = 0
@@ -53,11 +58,12 @@ def left_by(out_dir: Path, options: QuantizeOptions) -> Done:
     try:
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         identity, layers = state["identity"], int(state["layers_done"])
-        known = (identity["residual bits"], identity["head bits"], identity["seed"])
+        known = (identity["residual bits"], identity["head bits"], identity["seed"], identity.get(REFINE_PASSES, 0))
         sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     except (OSError, ValueError, TypeError, KeyError):
         return Done()
-    if known != (options.residual_bits, options.head_bits, options.seed) or layers < 0:
+    wanted = (options.residual_bits, options.head_bits, options.seed, options.refine_passes)
+    if known != wanted or layers < 0:
         return Done()
     return Done(layers, sum(sizes))
 
@@ -99,7 +105,9 @@ class Workspace:
         self.out_dir, self.folder = out_dir, partial_folder(out_dir)
         self.identity = dict(identity)
         self.layers_done = -1
-        """−1: nothing; 0: the streams hold the embeddings; n: layer n − 1 is written; …; layers + 1: the head too."""
+        """−1: nothing; 0: the streams hold the embeddings; n: step n − 1 of the schedule is done (without refining:
+        layer n − 1 is written; …; layers + 1: the head too).
+        """
         self.notes: dict[str, Any] = {}
 
     def open(self, *, force: bool = False) -> None:
@@ -130,6 +138,11 @@ class Workspace:
     def streams(self) -> Path:
         return self.folder / STREAMS
 
+    @property
+    def bases(self) -> Path:
+        """Of a draft that is refined: its bases between the walks."""
+        return self.folder / BASES
+
     def _read_state(self, force: bool) -> dict[str, Any] | None:
         path = self.folder / STATE_FILE
         if not path.is_file():
@@ -155,23 +168,23 @@ class Workspace:
         key = keys[0]
         return TwofoldError(
             f"{self.folder.name} is an unfinished quantisation of another kind",
-            found=f"{key} {found.get(key)}",
-            needed=f"{key} {self.identity.get(key)}",
+            found=f"{key} {found.get(key, 'none')}",
+            needed=f"{key} {self.identity.get(key, 'none')}",
             hint="finish it with the earlier options, start again with --force, or choose another folder with -o",
         )
 
-    def stream_path(self, name: str, layer: int) -> Path:
-        """The file of a hidden-state stream at the start of a layer."""
-        return self.streams / f"{name}-{layer:05d}.f32"
+    def stream_path(self, name: str, step: int) -> Path:
+        """The file of a hidden-state stream at the start of a step."""
+        return self.streams / f"{name}-{step:05d}.f32"
 
-    def create_stream(self, name: str, layer: int, n_rows: int, width: int) -> RowFile:
+    def create_stream(self, name: str, step: int, n_rows: int, width: int) -> RowFile:
         # Row files are torch's; asking whether a checkpoint is finished must not load it.
         from twofold.engine.quantize.rowstore import RowFile
 
-        return RowFile(self.stream_path(name, layer), n_rows, width, create=True)
+        return RowFile(self.stream_path(name, step), n_rows, width, create=True)
 
     def open_stream(self, name: str, n_rows: int, width: int) -> RowFile:
-        """The stream at the start of the next layer.
+        """The stream at the start of the next step.
 
         Raises:
             CorruptFile: when the file is missing or has another size than it was written with.
@@ -195,6 +208,7 @@ class Workspace:
     def publish(self) -> Path:
         """Give the finished folder its name; an earlier checkpoint there is replaced only now."""
         shutil.rmtree(self.streams, ignore_errors=True)
+        shutil.rmtree(self.bases, ignore_errors=True)
         if self.out_dir.exists():
             if any(self.out_dir.iterdir()):
                 aside = self.out_dir.with_name(f".{self.out_dir.name}.old")

@@ -45,6 +45,9 @@ def test_from_folder_to_checkpoint_and_again(quantizable_folder: Path, isolated_
     assert third.returncode == 0
     assert "its calibration text was shipped:" in third.stderr and "not file:mine.txt" in third.stderr
     assert "hint: --force" in third.stderr
+    refined = twofold(quantizable_folder, *short, "--refine", "2", "--yes")
+    assert refined.returncode == 0
+    assert "its draft was not refined; nothing was done" in refined.stderr and "hint: --force" in refined.stderr
     assert (folder / "config.json").stat().st_mtime_ns == before
 
 
@@ -66,6 +69,9 @@ def test_dry_run_prints_the_sheet_and_makes_nothing(quantizable_folder: Path, tm
     for key in ("download", "result", "work_files", "disk_needed", "peak_ram", "time"):
         assert document["cost"][key]["source"] in ("measured", "reported", "reasoned", "unknown")
     assert document["cost"]["calibration"]["kind"] == "self"
+    refined = twofold(quantizable_folder, "-o", out, "--dry-run", "--refine", "9", COLUMNS="400")
+    assert refined.returncode == 0, refined.stderr
+    assert "9 passes of training" in " ".join(refined.stdout.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -91,6 +97,8 @@ def test_a_foreign_folder_is_refused(quantizable_folder: Path, tmp_path: Path) -
     [
         (["--residual-bits", "3"], 2, "residual bits cannot be 3"),
         (["--residual-bits", "9"], 2, "residual bits cannot be 9"),
+        (["--refine", "65"], 2, "the draft cannot be refined 65 times over"),
+        (["--refine", "-1"], 2, "the draft cannot be refined -1 times over"),
         (["--seed", "-1"], 2, "seed cannot be -1"),
         (["--calibration-tokens", "0"], 2, "calibrate with 0 tokens"),
         (["--format", "xml"], 2, "--format"),

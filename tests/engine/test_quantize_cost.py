@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import subprocess
 import sys
@@ -95,6 +96,33 @@ def test_what_an_interrupted_run_has_done_is_not_counted_again(spec: ModelSpec, 
     for text in ("", "[]", '{"identity": {}, "layers_done": 2}', '{"identity": 3, "layers_done": "x"}'):
         (partial / "state.json").write_text(text)
         assert left_by(tmp_path / "bad", options) == Done()
+
+
+def test_refining_is_in_the_costs() -> None:
+    """Time by passes, disk for bases and K and V, memory for the head and a layer with its gradient."""
+    spec, rates = _smollm2(), Rates(measured(40.0, "GFLOP/s", "here"), 1e-4, 1e-8)
+    here = reasoned(0, "B", "here")
+    plain, two, four = (cost_sheet(spec, here, QuantizeOptions(refine_passes=n), 11264, rates) for n in (0, 2, 4))
+    assert plain.time.number < two.time.number < four.time.number
+    a_pass = 11264 * (8 * spec.n_decoder_weights + 6 * spec.vocab_size * spec.hidden_size) / 40e9
+    assert (four.time.number - two.time.number) / 2 == pytest.approx(1.17 * a_pass, rel=0.06)
+    assert "4 passes of training over 11264 tokens" in four.time.by and "passes" not in plain.time.by
+    assert four.work_files.number - plain.work_files.number >= spec.n_decoder_weights
+    assert four.result.number == plain.result.number
+    assert plain.peak_ram.number < four.peak_ram.number == two.peak_ram.number < 1.6e9
+
+
+def test_what_an_interrupted_refining_has_done_is_not_counted_again(spec: ModelSpec) -> None:
+    options, rates = QuantizeOptions(refine_passes=4), Rates(measured(0.05, "GFLOP/s", "here"), 1e-4, 1e-8)
+    n_steps = 2 * spec.n_layers + 2
+    sheets = [
+        cost_sheet(spec, reasoned(0, "B", "here"), options, 8192, rates, Done(n, 1000)) for n in range(n_steps + 1)
+    ]
+    times = [sheet.time.number for sheet in sheets]
+    assert times == sorted(times, reverse=True) and len(set(times)) == n_steps + 1 and times[-1] == 0
+    falls = [a - b for a, b in itertools.pairwise(times)]
+    assert falls.index(max(falls)) == spec.n_layers, "training takes longest"
+    assert f"3 of {n_steps} steps" in sheets[3].time.by
 
 
 def test_unknown_stays_unknown(spec: ModelSpec) -> None:
