@@ -56,7 +56,11 @@ def fit(
         str, typer.Option(help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
     ] = "twofold",
     weights_name: Annotated[
-        str | None, typer.Option(help="llama.cpp: the file as reported runs name it (`Qwen3.8-27B Q6_K`).")
+        str | None,
+        typer.Option(
+            help="llama.cpp: a file of MODEL as reported runs name it (`Qwen3.8-27B Q6_K`); MODEL may be left out "
+            "where such a run, or a known model, has that name."
+        ),
     ] = None,
     weights_mib: Annotated[
         str | None, typer.Option(help="llama.cpp: MiB of the file's weights on the card, as its log says.")
@@ -121,16 +125,15 @@ def _llama(
     """One file with llama.cpp; returns the exit code."""
     from twofold.cli.fit_options import number
     from twofold.cli.fit_view import show_llama
+    from twofold.cli.llama_options import spec_of_name
     from twofold.cli.output import print_json
     from twofold.planner.llama_fit import fit_llama
-    from twofold.profiles.errors import InvalidOption
     from twofold.profiles.observation_store import all_observations
     from twofold.profiles.sources import read_spec, resolve
 
-    if model is None:
-        raise InvalidOption("--engine llama.cpp needs a model", hint="twofold fit Qwen/Qwen3.8-27B --engine llama.cpp")
-    spec = read_spec(resolve(model))
-    found = fit_llama(spec, file, run, machine, all_observations(), number(margin, "--margin", 0, 1 << 20))
+    seen = all_observations()
+    spec = spec_of_name(file.name, seen) if model is None else read_spec(resolve(model))
+    found = fit_llama(spec, file, run, machine, seen, number(margin, "--margin", 0, 1 << 20))
     if output == "json":
         print_json(found.to_json())
     else:

@@ -303,7 +303,7 @@ def show_explanation(report: FitReport) -> None:
 def show_llama(found: LlamaFit, explain: bool) -> None:
     """The answer for a file with llama.cpp."""
     sink, notes = out(), err()
-    what = found.file.name or found.model
+    what = found.model if found.file.name is None else f"{found.file.name} ({found.model})"
     sink.line(f"{WORDS[found.verdict]}: {what} with llama.cpp on {found.card.name}", style=STYLES[found.verdict])
     for device in (found.device, *found.others):
         sink.line(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")

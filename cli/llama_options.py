@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 from twofold.profiles.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twofold.planner.llama_fit import LlamaFile
     from twofold.planner.llama_run import LlamaRun
+    from twofold.profiles.model_spec import ModelSpec
+    from twofold.profiles.observations import Observation
 
 ENGINES = ("twofold", "llama.cpp")
 
@@ -63,3 +67,22 @@ def llama_run(ctx: str | None, kv: str | None, kv_v: str | None, draft_mtp: str 
         draft_mtp=whole_number(draft_mtp, "--draft-mtp", 0, 64) or 0,
         slots=whole_number(slots, "--slots", 1, 1024) or 1,
     )
+
+
+def spec_of_name(name: str | None, observations: Sequence[Observation]) -> ModelSpec:
+    """The known model that a file of this name is of, where no MODEL was given.
+
+    Raises:
+        InvalidOption: no name, or no model that it tells.
+    """
+    from twofold.planner.named_sizes import model_of
+    from twofold.profiles.readers.shipped import shipped_specs
+
+    found = model_of(name, shipped_specs(), observations) if name is not None else None
+    if found is None:
+        raise InvalidOption(
+            "--engine llama.cpp needs a model",
+            found="no MODEL" if name is None else f"no MODEL, and no known model in the name {name!r}",
+            hint="twofold fit Qwen/Qwen3.8-27B --engine llama.cpp",
+        )
+    return found

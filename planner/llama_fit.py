@@ -18,6 +18,7 @@ from twofold.planner.llama_run import LlamaRun, run_terms
 from twofold.planner.machine import CardBudget, MachineBudget, card_problem
 from twofold.planner.memory import CUDA_CONTEXT_MIB, DeviceMemory, Term, estimate
 from twofold.planner.named_files import NamedWeights, named_weights
+from twofold.planner.named_sizes import refuse_other_size
 from twofold.planner.observed import (
     ENGINE,
     HEAD_SPREAD_MIB,
@@ -34,6 +35,7 @@ from twofold.profiles.errors import InvalidOption
 from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.observations import Observation
+from twofold.profiles.readers.shipped import shipped_specs
 from twofold.profiles.units import MIB
 
 OBSERVED_MARGIN_MIB = 128.0
@@ -310,8 +312,11 @@ def fit_llama(
         margin_mib: MiB to keep free (None: 128 beside an observed run of the file, else 512).
 
     Raises:
-        InvalidOption: no card, a context beyond the model's, or a file that nothing is known about.
+        InvalidOption: no card, a context beyond the model's, a file that nothing is known about or that is of a model
+            of another size.
     """
+    if file.name is not None:
+        refuse_other_size(spec, file.name, shipped_specs(), observations)
     if not machine.cards:
         raise InvalidOption("a card is needed", found="no card", hint="--card NAME")
     if run.context_tokens > spec.context_length:

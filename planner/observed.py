@@ -67,7 +67,8 @@ class Calibration:
         return f"reported peak {seen.id} ({seen.gpu}, {run}: {seen.measured_mib} MiB) less what that run decided"
 
 
-def _words(name: str) -> tuple[str, ...]:
+def name_words(name: str) -> tuple[str, ...]:
+    """A name without case and separators: two names of the same words are one file's."""
     return tuple(re.findall(r"[a-z0-9.]+", name.lower()))
 
 
@@ -122,7 +123,7 @@ def head_context_mib(spec: ModelSpec, observations: Iterable[Observation]) -> tu
     """
     by_file: dict[tuple[str, ...], list[_Left]] = {}
     for one in _left(spec, observations):
-        by_file.setdefault(_words(one.observation.model), []).append(one)
+        by_file.setdefault(name_words(one.observation.model), []).append(one)
     added = []
     for same in by_file.values():
         plain, drafted = ([one.mib for one in same if one.has_head is has] for has in (False, True))
@@ -150,7 +151,7 @@ def is_same_card(card: str, gpu: str) -> bool:
     """Whether a reporter's words (`RTX 3090 @250 W`) and a card's name mean one model: number, and Ti or Super."""
 
     def model(text: str) -> frozenset[str]:
-        words = _words(re.sub(r"@\s*\d+\s*w", "", text.lower()))
+        words = name_words(re.sub(r"@\s*\d+\s*w", "", text.lower()))
         return frozenset(word for word in words if re.fullmatch(r"[a-z]?\d{3,4}[a-z]*|ti|super", word))
 
     return model(card) == model(gpu)
@@ -177,7 +178,7 @@ def calibrate(
         card: the card that is planned for; an observation on the same card is preferred, one on another serves.
     """
     every = _left(spec, observations)
-    same = [one for one in every if _words(one.observation.model) == _words(weights_name)]
+    same = [one for one in every if name_words(one.observation.model) == name_words(weights_name)]
     if not same:
         return None
     least = min(same, key=lambda one: one.mib)
@@ -210,7 +211,7 @@ def stated_weights_mib(spec: ModelSpec, weights_name: str, observations: Iterabl
     A file's size less its share of the embedding, which stays on the host.
     """
     for one in observations:
-        if _words(one.model) != _words(weights_name) or not is_of(spec, one):
+        if name_words(one.model) != name_words(weights_name) or not is_of(spec, one):
             continue
         found = {unit: float(text.replace(",", "")) for text, unit in _SIZE.findall(one.weights)}
         if "MiB on GPU" in found:

@@ -37,15 +37,33 @@ def test_the_peak_of_an_observed_file(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_human_answer_names_the_observation(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*QWEN, "--weights-name", "Qwen3.8-27B Q6_K", "--explain") == 0
     captured = capsys.readouterr()
-    assert captured.out.startswith("FITS: Qwen3.8-27B Q6_K with llama.cpp")
+    assert captured.out.startswith("FITS: Qwen3.8-27B Q6_K (Qwen/Qwen3.8-27B) with llama.cpp")
     assert "calibrated by reported peak A16" in captured.err
     assert "llama-server" in captured.out
+
+
+def test_the_model_may_be_left_out_where_its_files_name_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = (QWEN[0], *QWEN[2:], "--weights-name", "Qwen3.8-27B Q6_K", "--format", "json")
+    assert run(*asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["model"], found["weights_name"]) == ("Qwen/Qwen3.8-27B", "Qwen3.8-27B Q6_K")
+    assert found["calibration"]["observation"] == "A16"
+
+
+def test_a_file_of_another_size_is_refused_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ("fit", "Qwen/Qwen3-8B", "--card", "4090", "--engine", "llama.cpp", "--weights-name", "Qwen3.8-27B Q6_K")
+    assert run(*asked) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "27B in 'Qwen3.8-27B Q6_K'" in captured.err
+    assert "leave out MODEL" in captured.err
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         (*QWEN, "--weights-name", "no such file"),
+        (QWEN[0], *QWEN[2:], "--weights-name", "no such file Q4_K_M"),
         (*QWEN, "--weights-mib", "nan"),
         (*QWEN, "--weights-mib", "16000", "--slots", "0"),
         (*QWEN, "--weights-mib", "16000", "--draft-mtp", "1.5"),
