@@ -25,6 +25,7 @@ from twofold.engine.quantize import levels as level_fit
 from twofold.engine.quantize.assemble import dense_tensors, embedding_slices, packed_rows, split_weights
 from twofold.engine.quantize.bases import BaseStore, GivenBase
 from twofold.engine.quantize.calibration import Calibration
+from twofold.engine.quantize.draft_stream import DraftModel
 from twofold.engine.quantize.group import GROUP_SIZE, GroupRotations, QuantizedGroup, make_rotations
 from twofold.engine.quantize.layer import ORIGINAL, PREFIX, LayerJob, LayerRun, Texts
 from twofold.engine.quantize.lloyd_max import Levels
@@ -63,7 +64,7 @@ def quantize(
 ) -> Path:
     """Quantise a local model into the checkpoint folder `out_dir` and return it.
 
-    An interrupted run is taken up at the last finished layer (refining begins again). A finished checkpoint there is
+    An interrupted run is taken up at the last finished layer, or pass of refining. A finished checkpoint there is
     returned as it is unless `force`.
 
     Args:
@@ -262,19 +263,19 @@ class _Run:
 
     def _refine(self, told: Told) -> None:
         """Train the scales of all bases."""
-        bases, head = self.bases, self.spec.head.name
+        bases = self.bases
         self._loaded.clear()
-        job = RefineJob(
+        draft = DraftModel(
             model=self.spec,
-            texts=self.calibration.texts,
-            passes=self.options.refine_passes,
-            seed=self.options.seed,
             weight=self._tensor,
             embed=self._embedded,
-            rotations=lambda g: make_rotations(self.options.seed, g, is_head=g.name == head, device=self.device),
+            rotations=self._rotations,
             levels=bases.levels,
-            scales=bases.scales,
             device=self.device,
+        )
+        state = self.work.bases / "training.pt"
+        job = RefineJob(
+            draft, bases.scales, self.calibration.texts, self.options.refine_passes, self.options.seed, state
         )
         refiner = Refiner(
             job,
@@ -282,6 +283,7 @@ class _Run:
             lambda share, what: told(share, f"refining the draft, {what}"),
         )
         bases.keep_refined(refiner.run().scales)
+        state.unlink(missing_ok=True)
 
     def _decoder_layer(
         self, index: int, task: Task, levels: Levels, config: CheckpointConfig, count: Callable[[int], None]
@@ -328,7 +330,6 @@ class _Run:
         levels: Levels,
         on_group: Callable[[LinearGroup, GroupRotations, int, QuantizedGroup], None],
     ) -> LayerJob:
-        head = self.spec.head.name
         return LayerJob(
             model=self.spec,
             stages=stages,
@@ -336,12 +337,16 @@ class _Run:
             weight=self._small_weight,
             group_weights=self._group_weights,
             row_weights=self._row_weights,
-            rotations=lambda g: make_rotations(self.options.seed, g, is_head=g.name == head, device=self.device),
+            rotations=self._rotations,
             levels=levels,
             bits_of=self.options.bits_of,
             on_group=on_group,
             device=self.device,
         )
+
+    def _rotations(self, group: LinearGroup) -> GroupRotations:
+        is_head = group.name == self.spec.head.name
+        return make_rotations(self.options.seed, group, is_head=is_head, device=self.device)
 
     def _run_layer(self, job: LayerJob, *, has_result: bool) -> None:
         rows, width = {name: texts.n_rows for name, texts in self.texts.items()}, self.spec.hidden_size

@@ -21,6 +21,7 @@ from twofold.engine.evaluate.ranks import mixed_attention
 from twofold.engine.graph.registry import graph_of
 from twofold.engine.quantize import calibration, refine
 from twofold.engine.quantize.calibration import Calibration
+from twofold.engine.quantize.draft_stream import DraftModel
 from twofold.engine.quantize.group import make_rotations
 from twofold.engine.quantize.options import QuantizeOptions
 from twofold.engine.quantize.pipeline import quantize
@@ -185,6 +186,7 @@ def test_a_training_that_diverges_changes_nothing(
     assert before == after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", ["draft, layer 2/3", "refining the draft, pass 2/3", "layer 2/3", "head"])
 def test_an_interrupted_run_ends_with_the_same_bytes(
     quantizable_folder: Path, spec: ModelSpec, text: Calibration, refined: Path, tmp_path: Path, stop_at: str
@@ -207,9 +209,30 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
     quantize(quantizable_folder, spec, out, REFINED, text, lambda *what: seen.append(what))
     done = [one for one, _, _ in seen]
     assert done == sorted(done) and done[-1] == seen[-1][1]
-    assert "draft, layer 1/3" not in {what for *_, what in seen}, "a finished layer was done again"
+    words = [what for *_, what in seen]
+    assert "draft, layer 1/3" not in words, "a finished layer was done again"
+    if stop_at == "refining the draft, pass 2/3":
+        assert not any(what.startswith("refining the draft, pass 1/3") for what in words), (
+            "a finished pass was done again"
+        )
     assert _digests(out) == _digests(refined)
     assert not partial_folder(out).exists()
+
+
+def test_a_damaged_note_of_the_training_counts_for_nothing(
+    quantizable_folder: Path, spec: ModelSpec, text: Calibration, refined: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "ckpt"
+
+    def stop(done: int, total: int, what: str) -> None:
+        if what.startswith("refining the draft, pass 3/3"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        quantize(quantizable_folder, spec, out, REFINED, text, stop)
+    note = partial_folder(out) / "bases" / "training.pt"
+    note.write_bytes(note.read_bytes()[:1000])
+    assert _digests(quantize(quantizable_folder, spec, out, REFINED, text)) == _digests(refined)
 
 
 def test_values_of_the_text_may_lie_on_disk(
@@ -225,19 +248,26 @@ def test_values_of_the_text_may_lie_on_disk(
     assert _digests(out) == _digests(refined)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen2", "qwen3", "gemma3"])
 def test_other_architectures_refine_too(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     """Biases, norms on heads, an untied head; windows, scaled queries and embeddings."""
     folder = shutil.copytree(request.getfixturevalue(f"tiny_{name}_folder"), tmp_path / "source")
     spec = read_folder_spec(folder, name="tiny")
-    _byte_tokenizer(folder)
-    generator = np.random.default_rng(0)
-    ids = tuple(tuple(int(i) for i in generator.integers(0, spec.vocab_size, 60)) for _ in range(20))
+    ids = _random_texts(folder, 20)
     text = Calibration("test", "0" * 64, ids)
     plain, refined = (quantize(folder, spec, tmp_path / f"{o.refine_passes}", o, text) for o in (PLAIN, REFINED))
     before, after = (_draft_kl(folder, checkpoint, spec, ids) for checkpoint in (plain, refined))
     assert after < before
     assert _worst_error(folder, refined, spec) < 1.1 * _worst_error(folder, plain, spec)
+
+
+def _random_texts(folder: Path, n: int) -> tuple[tuple[int, ...], ...]:
+    """Texts of 60 random tokens; the folder gets some tokenizer where it has none."""
+    if not (folder / "tokenizer.json").exists():
+        _byte_tokenizer(folder)
+    generator, size = np.random.default_rng(0), read_folder_spec(folder, name="tiny").vocab_size
+    return tuple(tuple(int(i) for i in generator.integers(0, size, 60)) for _ in range(n))
 
 
 def _byte_tokenizer(folder: Path) -> None:
@@ -265,41 +295,44 @@ def _refiner(source: Any, checkpoint: Path, spec: ModelSpec, texts: Sequence[Seq
         weights = opened.group(group)
         return rows(group, weights.levels[packing.unpack_base(np.array(weights.base_codes), weights.in_features)])
 
-    job = RefineJob(
+    scale = 1.0 if spec.embedding_scale is None else spec.embedding_scale
+    embedding = torch.from_numpy(np.array(source.tensor("model.embed_tokens.weight"))) * scale
+    draft = DraftModel(
         model=spec,
-        texts=texts,
-        passes=1,
-        seed=0,
         weight=lambda name: torch.from_numpy(np.array(source.tensor(name))),
-        embed=lambda text: torch.from_numpy(np.array(source.tensor("model.embed_tokens.weight"))[list(text)]),
+        embed=lambda text: embedding[list(text)],
         rotations=lambda group: make_rotations(0, group, is_head=False),
         levels=levels,
-        scales=lambda group: rows(group, packing.unpack_scales(np.array(opened.group(group).base_scales))),
         device=torch.device("cpu"),
     )
+
+    def scales(group: str) -> Tensor:
+        return rows(group, packing.unpack_scales(np.array(opened.group(group).base_scales)))
+
+    job = RefineJob(draft, scales, texts, 1, 0, folder / "training.pt")
     return Refiner(job, lambda n_rows: RowStore(folder, n_rows, 1 << 26), lambda share, what: None)
 
 
-def test_gradients_are_those_of_the_loss(
-    quantizable_folder: Path, spec: ModelSpec, text: Calibration, plain: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("name", ["quantizable", "tiny_qwen2", "tiny_gemma3"])
+def test_gradients_are_those_of_the_loss(request: pytest.FixtureRequest, tmp_path: Path, name: str) -> None:
     """Of every group, along its gradient: what a small step changes in the loss is what the gradient says."""
-    texts = [text.texts[0], text.texts[1]]
-    with open_weights(quantizable_folder) as source:
-        refiner = _refiner(source, plain, spec, [*texts, texts[0]], tmp_path)
-        refiner._model_pass()
+    folder = shutil.copytree(request.getfixturevalue(f"{name}_folder"), tmp_path / "source")
+    spec, texts = read_folder_spec(folder, name="tiny"), _random_texts(folder, 3)
+    checkpoint = quantize(folder, spec, tmp_path / "ckpt", PLAIN, Calibration("test", "0" * 64, texts))
+    with open_weights(folder) as source:
+        refiner = _refiner(source, checkpoint, spec, texts, tmp_path)
+        refiner.stream.run_model([*refiner.train, *refiner.held], lambda what: None)
         (batch,) = refiner.train
-        loss = refiner._step(batch)
-        first = refiner._first
+        assert refiner.gradients(batch)
+        first = refiner.first
         refiner.held = [batch]
-        assert loss == pytest.approx(refiner._judge(first), rel=1e-4)
-        assert loss == pytest.approx(_draft_kl(quantizable_folder, plain, spec, texts), rel=1e-3)
+        assert refiner.judge(first) == pytest.approx(_draft_kl(folder, checkpoint, spec, texts[:2]), rel=1e-3)
         for group in (group for layer in spec.layers for group in layer.groups):
-            gradient = refiner._logs[group.name].grad
+            gradient = refiner.logs[group.name].grad
             assert gradient is not None
             size = 0.05 / float(gradient.abs().max())
             up, down = (
-                refiner._judge(first | {group.name: first[group.name] * (sign * size * gradient).exp()})
+                refiner.judge(first | {group.name: first[group.name] * (sign * size * gradient).exp()})
                 for sign in (1, -1)
             )
             assert (up - down) / (2 * size) == pytest.approx(float(gradient.square().sum()), rel=0.03)
