@@ -125,7 +125,7 @@ def measure(options: argparse.Namespace) -> Run:
                 check_same_tokens(theirs[LLAMA_Q8], chats) if theirs else "not compared: llama-bench has no tokenizer"
             )
         ours_plain = WorkerPlayer(PLAIN, ours, (PLAIN,))
-        ours_chosen = WorkerPlayer(CHOSEN, ours, (CHOSEN,)) if chosen.draft_nodes else ours_plain
+        ours_chosen = WorkerPlayer(CHOSEN, ours, (CHOSEN,)) if chosen.has_drafts else ours_plain
         q8_player = _q8_player(options, q8_0, plain.threads, theirs.get(LLAMA_Q8))
         source_players = [WorkerPlayer(LLAMA_SOURCE, theirs[LLAMA_SOURCE])] if theirs else []
         # Twofold's two settings stand on either side of the engine that both are compared with.
@@ -182,7 +182,7 @@ def _start(stack: ExitStack, name: str, path: Path, chosen: Plan, plain: Plan) -
 
     with _stage(f"starting {name}"):
         if path.is_dir():
-            plans = {PLAIN: plain.to_json()} | ({CHOSEN: chosen.to_json()} if chosen.draft_nodes else {})
+            plans = {PLAIN: plain.to_json()} | ({CHOSEN: chosen.to_json()} if chosen.has_drafts else {})
             worker = Worker(name, TwofoldSide, checkpoint=path, plans=plans)
         else:
             worker = Worker(name, LlamaSide, path=path, threads=plain.threads, context_tokens=plain.context_tokens)
@@ -252,9 +252,10 @@ def _parked(worker: Worker) -> Figure:
 
 
 def _drafts(plan: Plan) -> str:
-    if not plan.draft_nodes:
-        return "no drafts"
-    return f"{plan.draft_nodes} draft nodes, depth {plan.draft_depth}"
+    words = [f"{plan.draft_nodes} draft nodes, depth {plan.draft_depth}"] if plan.draft_nodes else []
+    if plan.lookup_nodes:
+        words.append(f"up to {plan.lookup_nodes} looked up in the text")
+    return ", ".join(words) or "no drafts"
 
 
 def _bars(run: Run) -> Any:

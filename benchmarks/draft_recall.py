@@ -128,7 +128,7 @@ def main() -> None:
 
     launched = launch(LaunchOptions(model=options.model, ctx=2048, kv="f16", assume_yes=True))
     assert launched is not None  # not a dry run
-    plan = launched.plan.model_copy(update={"draft_nodes": DEPTH, "draft_depth": DEPTH})
+    plan = launched.plan.with_drafts(DEPTH, DEPTH)
     engine, stop = Engine.of(launched.engine.checkpoint, plan), launched.tokenizer.eos_ids
     kinds = {
         kind: summary([look_at(engine, prompt, stop, options.max_tokens) for prompt in prompts[: options.prompts]])

@@ -179,7 +179,7 @@ def bench_operations(launched: Launched, options: BenchOptions, output: str) -> 
 
     widest = max(options.widths)
     text = bench_texts(launched.tokenizer, launched.template, options.prompt_tokens + widest)["prose"].long
-    wide = launched.plan.model_copy(update={"draft_nodes": widest - 1, "draft_depth": 0})
+    wide = launched.plan.with_drafts(widest - 1, 0)
     engine = Engine.of(launched.engine.checkpoint, wide, kernels=launched.engine.backend.name)
     with stages() as tell:
         tell("checking the kernels", 0)

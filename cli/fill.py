@@ -149,7 +149,7 @@ def _judged(plan: Plan, upper_mib: float, seen: dict[str, Any], code: int, compl
     return Filled(
         context_tokens=plan.context_tokens,
         reached_tokens=reached,
-        rows=plan.draft_nodes + 1,
+        rows=plan.verify_rows,
         peak_mib=peak,
         expected_mib=plan.expected_ram_mib,
         upper_mib=upper_mib,

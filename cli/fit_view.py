@@ -135,6 +135,8 @@ def _plan(sink: Sink, report: FitReport) -> None:
         words.append(f"{plan.threads} threads, {plan.cpu_isa}")
         if plan.draft_nodes:
             words.append(f"draft tree of {plan.draft_nodes}, {plan.draft_depth} deep")
+        if plan.lookup_nodes:
+            words.append(f"up to {plan.lookup_nodes} tokens looked up in the text")
     sink.prose(f"plan:  {', '.join(words)}")
 
 

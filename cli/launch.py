@@ -264,7 +264,7 @@ def known_statistics(checkpoint: Checkpoint) -> RankStatistics:
 
 
 def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
-    """`plan` with the draft tree that is fastest here, by this machine's timed kernels where `bench --kernels` left
+    """`plan` with the drafts that are fastest here, by this machine's timed kernels where `bench --kernels` left
     them, else by pass times measured now or at an earlier start.
     """
     from twofold.planner.draft_choice import PassSeconds, choose_draft
@@ -282,7 +282,7 @@ def with_draft(checkpoint: Checkpoint, plan: Plan) -> Plan:
         measured = pass_times(checkpoint, plan)
         times = PassSeconds(measured["verify"], measured["draft"])
     choice = choose_draft(known_statistics(checkpoint), times)
-    return plan.model_copy(update={"draft_nodes": choice.nodes, "draft_depth": choice.depth})
+    return plan.model_copy(update=choice.changes())
 
 
 def pass_times(checkpoint: Checkpoint, plan: Plan) -> dict[str, dict[int, float]]:
@@ -295,15 +295,14 @@ def pass_times(checkpoint: Checkpoint, plan: Plan) -> dict[str, dict[int, float]
     from twofold.profiles.pass_store import read_pass_times, save_pass_times
 
     context = min(plan.context_tokens, 256)
-    probe = {"draft_nodes": max(VERIFY_ROWS) - 1, "draft_depth": 0, "context_tokens": context}
-    probe["prefill_chunk"] = min(plan.prefill_chunk, context)
+    probe = {"context_tokens": context, "prefill_chunk": min(plan.prefill_chunk, context)}
     forced = os.environ.get("TWOFOLD_CPU_ISA", "")
     words = (rank_key(checkpoint), plan.activations, plan.threads, plan.cpu_isa, forced, commit())
     key = hashlib.sha256(repr(words).encode()).hexdigest()[:32]
     known = read_pass_times(key)
     if known is not None:
         return known
-    engine = Engine.of(checkpoint, plan.model_copy(update=probe))
+    engine = Engine.of(checkpoint, plan.with_drafts(max(VERIFY_ROWS) - 1, 0).model_copy(update=probe))
     try:
         times = quick_pass_times(engine)
     finally:

@@ -20,6 +20,7 @@ from twofold.engine.backend import Backend, Choice, choose_backend
 from twofold.engine.checkpoint import Checkpoint
 from twofold.engine.draft import KEPT_RANKS, Draft, DraftTree
 from twofold.engine.draft_head import DraftHead
+from twofold.engine.lookup import Found, TextLookup
 from twofold.engine.native_replay import NativePlayer
 from twofold.engine.parts import Parts, make_parts
 from twofold.engine.plan_check import check_plan
@@ -30,6 +31,7 @@ from twofold.engine.rereads import RereadWatch
 from twofold.engine.sampling import SamplingParams, choose
 from twofold.engine.tape import Tape, TapeMaker, WholeTapes
 from twofold.planner.acceptance import DEFAULT_STATISTICS, RankStatistics, measured_ranks, tree_shape
+from twofold.planner.lookup import LookupChoice
 from twofold.planner.plan import Plan
 from twofold.profiles.errors import ContextFull, EngineFailed
 
@@ -68,6 +70,8 @@ class Engine:
         known = statistics or measured_ranks(self.config.measured) or DEFAULT_STATISTICS
         self.tree = tree_shape(known, plan.draft_nodes, plan.draft_depth, self.spec.vocab_size)
         self.ranks = RankCounts()
+        choice = LookupChoice(plan.lookup_nodes, plan.lookup_least)
+        self.lookup = TextLookup(choice, plan.context_tokens, backend.ops)
         self.on_logits: OnLogits | None = None
         self._trees: dict[int, DraftTree] = {}
         self.tokens: list[int] = []
@@ -104,7 +108,7 @@ class Engine:
 
     @property
     def n_draft(self) -> int:
-        """Nodes of the draft tree; a verify pass has one row more."""
+        """Nodes of the draft tree; its verify pass has one row more."""
         return self.tree.nodes
 
     @property
@@ -157,6 +161,7 @@ class Engine:
         self._checkpoint.check_unchanged()
         reused = self._common_prefix(tokens)
         reused = self._cache.roll_back(reused)
+        self.lookup.keep(reused)
         self.tokens = tokens
         self._catch_up(on_progress)
         return reused
@@ -172,12 +177,16 @@ class Engine:
         self._rereads.begin()
         self._check_room()
         self._catch_up()
-        draft = self._draft_tree().draft(self.tokens[-1], self.spec.vocab_size, self._guess)
+        found = self.lookup.find(self.tokens)
+        looked_up = self._look_up(found)
+        draft = looked_up or self._draft_tree().draft(self.tokens[-1], self.spec.vocab_size, self._guess)
         checked = self._whole_pass(draft.tokens, draft.parents)
         self._checkpoint.check_intact()
         accepted = self._accept(draft, checked, params)
         emitted = self._commit(accepted)
         self.ranks.note(draft, accepted)
+        if found is not None:
+            self.lookup.note(found, emitted, was_drafted=looked_up is not None)
         self._rereads.end(len(draft.tokens))
         return StepResult(emitted, len(draft.tokens) - 1, len(accepted.path) - 1, time.perf_counter() - start)
 
@@ -186,6 +195,7 @@ class Engine:
         if not 0 <= n_tokens <= len(self.tokens):
             raise ValueError(f"cannot keep {n_tokens} of {len(self.tokens)} tokens")
         self._cache.roll_back(min(self._cache.length, max(n_tokens - 1, 0)))
+        self.lookup.keep(n_tokens)
         self.tokens = self.tokens[:n_tokens]
 
     def reset(self) -> None:
@@ -254,6 +264,7 @@ class Engine:
         if not n_tokens < self.context_tokens:
             raise ValueError(f"{n_tokens} tokens leave no room in a context of {self.context_tokens}")
         self._cache.repeat(n_tokens)
+        self.lookup.keep(0)
         self.tokens = [self.tokens[i % len(self.tokens)] for i in range(n_tokens + 1)]
 
     def memory_report(self) -> dict[str, int]:
@@ -322,7 +333,7 @@ class Engine:
         self, makers: TapeMaker | WholeTapes, tokens: Sequence[int], parents: Sequence[int], use_residual: bool
     ) -> Tape:
         if len(parents) == len(tokens):  # the first pass of a step makes room for all of them
-            self._cache.make_room(max(len(tokens), self.plan.draft_nodes + 1))
+            self._cache.make_room(max(len(tokens), self.plan.verify_rows))
         self._state.set(tokens, parents, self._cache.length, use_residual)
         tape = makers.tape(len(tokens))
         self._player.play(tape)
@@ -335,6 +346,12 @@ class Engine:
         np.copyto(tape.source, hidden)
         self._player.play(tape)
         return tape.result
+
+    def _look_up(self, found: Found | None) -> Draft | None:
+        """A draft from the text itself, where it is expected to give as many tokens as the plan's tree."""
+        if found is None:
+            return None
+        return self.lookup.draft(self.tokens[-1], found, self.room - 1, self.tree.tokens)
 
     def _draft_tree(self) -> DraftTree:
         """The plan's tree, cut to what the context has room for: a check gives one token more than its path is deep."""

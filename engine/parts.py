@@ -34,7 +34,7 @@ def make_parts(model: ModelSpec, plan: Plan, arrays: Arrays = IN_MEMORY) -> Part
     Raises:
         UnsupportedModel: a cache that this version cannot keep, or an architecture without a graph.
     """
-    checked = plan.draft_nodes + 1  # rows of a verify pass
+    checked = plan.verify_rows
     chunk = min(plan.prefill_chunk, plan.context_tokens)
     rows = max(chunk, checked)
     cache = KvCache(

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from twofold.planner import lookup
 from twofold.planner.acceptance import RankStatistics, TreeShape, tree_shape
+from twofold.planner.lookup import NO_LOOKUP, LookupChoice
 
 SHAPES = (
     *((nodes, nodes) for nodes in (1, 2, 3, 4, 5, 6, 8)),
@@ -56,15 +58,28 @@ def _at(times: Mapping[int, float], rows: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class DraftChoice:
-    """The plan's draft knobs, and what they are expected to bring: tokens per second over no draft's."""
+    """The plan's draft knobs, and what the tree is expected to bring: tokens per second over no draft's."""
 
     nodes: int
     depth: int
     gain: float
+    lookup: LookupChoice = NO_LOOKUP
+
+    def changes(self) -> dict[str, object]:
+        """The knobs by their names in `Knobs` and `Plan`."""
+        return {
+            "draft_nodes": self.nodes,
+            "draft_depth": self.depth,
+            "lookup_nodes": self.lookup.nodes,
+            "lookup_least": round(self.lookup.least_probability, 3),
+        }
 
 
 def choose_draft(statistics: RankStatistics, times: PassSeconds) -> DraftChoice:
-    """The shape with the most tokens per second; none where no shape is at least `LEAST_GAIN` faster."""
+    """The shape with the most tokens per second; none where no shape is at least `LEAST_GAIN` faster.
+
+    Beside it, how much of a draft a step may look up in the text itself.
+    """
     plain = 1.0 / _at(times.verify, 1)
     best = DraftChoice(0, 0, 1.0)
     for nodes, depth in SHAPES:
@@ -72,4 +87,5 @@ def choose_draft(statistics: RankStatistics, times: PassSeconds) -> DraftChoice:
         gain = shape.tokens / times.step(shape) / plain
         if gain > max(best.gain, LEAST_GAIN):
             best = DraftChoice(nodes, depth, gain)
-    return best
+    checks = {rows: _at(times.verify, rows) for rows in (1, *(nodes + 1 for nodes in lookup.SHAPES))}
+    return replace(best, lookup=lookup.choose_lookup(checks, best.gain))

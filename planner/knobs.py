@@ -29,11 +29,18 @@ class Knobs:
     threads: int
     cpu_isa: str
     activations: Activations = USUAL
+    lookup_nodes: int = 0
+    lookup_least: float = 1.0
+
+    @property
+    def tree_rows(self) -> int:
+        """Rows of a verify pass of the draft tree: what a step's time is counted with."""
+        return self.draft_nodes + 1
 
     @property
     def rows(self) -> int:
-        """Rows of a verify pass."""
-        return self.draft_nodes + 1
+        """Rows of the widest verify pass: what room is kept for."""
+        return max(self.draft_nodes, self.lookup_nodes) + 1
 
     @property
     def planes(self) -> tuple[int, int]:
@@ -47,7 +54,7 @@ class Knobs:
     @property
     def live_states(self) -> int:
         """Copies of a recurrent state: the committed one, and one to replay branches in while a tree is checked."""
-        return 2 if self.draft_nodes else 1
+        return 2 if self.rows > 1 else 1
 
     def with_(self, **changes: object) -> Knobs:
         return replace(self, **changes)  # type: ignore[arg-type]
@@ -68,6 +75,8 @@ class Knobs:
             threads=plan.threads,
             cpu_isa=plan.cpu_isa,
             activations=plan.activations,
+            lookup_nodes=plan.lookup_nodes,
+            lookup_least=plan.lookup_least,
         )
 
     def to_plan(self, model: str, ram_mib: float, vram_mib: float) -> Plan:
@@ -82,6 +91,8 @@ class Knobs:
             resident_linears=self.resident,
             draft_nodes=self.draft_nodes,
             draft_depth=self.draft_depth,
+            lookup_nodes=self.lookup_nodes,
+            lookup_least=self.lookup_least,
             prefill_chunk=self.prefill_chunk,
             threads=self.threads,
             cpu_isa=self.cpu_isa,

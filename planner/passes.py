@@ -137,7 +137,7 @@ class Work:
 
     def verify_seconds(self, kv_bytes: int, rate: Rates) -> float | None:
         """One verify pass over all rows of the tree."""
-        rows = self.knobs.rows
+        rows = self.knobs.tree_rows
         if self.knobs.device == "cpu":
             n_bytes = self.base_read(rows) + self.residual_read(rows) + kv_bytes
             return self._cpu_pass(n_bytes, self.products, rows, rate)
@@ -160,7 +160,7 @@ class Work:
         total = 0.0
         for one, n in self.linears:
             if one.in_ram:
-                host = one.host_seconds(self.knobs.rows, self.knobs.planes[1], rate)
+                host = one.host_seconds(self.knobs.tree_rows, self.knobs.planes[1], rate)
                 if host is None:
                     return None
                 total += n * host

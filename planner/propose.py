@@ -119,7 +119,7 @@ def _on_cpu(spec: ModelSpec, machine: MachineBudget, request: Request) -> Evalua
         knobs = cpu_knobs(spec, machine, request, kind)
         draft = timed_draft(spec, knobs, machine.host.kernels if machine.host else None, statistics)
         if draft is not None:
-            knobs = knobs.with_(draft_nodes=draft.nodes, draft_depth=draft.depth)
+            knobs = knobs.with_(**draft.changes())
         return evaluate(spec, knobs, None, machine.host, margin, statistics)
 
     return _best_over_kv(evaluated(kind) for kind in request.kv_choices())

@@ -79,7 +79,7 @@ def _bytes(work: Work, rows: int) -> list[tuple[str, Figure | None]]:
 
 
 def _card_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
-    rows, layers = work.knobs.rows, work.n_layers
+    rows, layers = work.knobs.tree_rows, work.n_layers
 
     def gpu(n_bytes: float) -> Callable[[Rates], float | None]:
         return lambda rate: None if rate.gpu_bytes_s is None else n_bytes / rate.gpu_bytes_s
@@ -117,7 +117,7 @@ def _card_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
 
 
 def _cpu_passes(work: Work, cases: Cases) -> list[tuple[str, Figure | None]]:
-    rows, layers, products = work.knobs.rows, work.n_layers, work.products
+    rows, layers, products = work.knobs.tree_rows, work.n_layers, work.products
     n_bytes = work.base_read(rows) + work.residual_read(rows) + work.kv_fresh
 
     def memory(rate: Rates) -> float | None:
@@ -187,7 +187,7 @@ def speed_terms(
 ) -> tuple[SpeedTerm, ...]:
     """All terms that are known; what a missing bandwidth hides is left out."""
     model = SpeedModel(spec, knobs, card, host, statistics)
-    reads = _bytes(model.work, knobs.rows)
+    reads = _bytes(model.work, knobs.tree_rows)
     if model.timed is not None:
         return (*((name, figure) for name, figure in reads if figure), *_timed_terms(spec, model.timed))
     passes = _cpu_passes if knobs.device == "cpu" else _card_passes

@@ -110,16 +110,19 @@ def plans(
     draft_depth: int | None,
     activations: Activations | None,
 ) -> tuple[Plan, Plan]:
-    """The plan as the planner chooses it (or with the drafts asked for), and the same without drafts."""
-    from twofold.cli.launch import make_plan
+    """The plan with the drafts that `chat` would choose (or the tree that is asked for), and the same without any."""
+    from twofold.cli.launch import make_plan, with_draft
     from twofold.cli.launch_options import LaunchOptions
+    from twofold.engine.checkpoint import Checkpoint
 
     options = LaunchOptions(model=model.name, ctx=context, threads=threads, kv="f16", activations=activations)
     chosen = make_plan(model.spec, model.residual_bits, options)
-    if draft_nodes is not None:
+    if draft_nodes is None:
+        chosen = with_draft(Checkpoint.open(model.checkpoint), chosen)
+    else:
         depth = min(draft_nodes, 64) if draft_depth is None else draft_depth
-        chosen = type(chosen).model_validate(chosen.model_dump() | {"draft_nodes": draft_nodes, "draft_depth": depth})
-    return chosen, chosen.model_copy(update={"draft_nodes": 0, "draft_depth": 0})
+        chosen = type(chosen).model_validate(chosen.with_drafts(draft_nodes, depth).model_dump())
+    return chosen, chosen.with_drafts(0, 0)
 
 
 def texts_of(model: Model, prompt_tokens: int) -> dict[str, BenchTexts]:

@@ -137,7 +137,10 @@ def _plan_words(report: FitReport) -> list[tuple[str, str]]:
     if plan.device == "cuda":
         words.append(("residuals in VRAM", f"{len(plan.resident_linears)} fused Linears"))
     tree = f"{plan.draft_nodes} nodes, depth {plan.draft_depth}" if plan.draft_nodes else "none"
-    words += [("draft", tree), ("prefill", f"{plan.prefill_chunk} tokens a pass")]
+    words.append(("draft", tree))
+    if plan.lookup_nodes:
+        words.append(("looked up in the text", f"up to {plan.lookup_nodes} tokens a step"))
+    words += [("prefill", f"{plan.prefill_chunk} tokens a pass")]
     return [*words, ("CPU", f"{plan.threads} threads, {plan.cpu_isa}")] if plan.device == "cpu" else words
 
 

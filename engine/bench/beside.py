@@ -59,8 +59,8 @@ def time_beside(
 ) -> list[Timed]:
     """Samples of `STEP`, `GUESS` by rows, and `CHOOSE`, behind a short text."""
     widest, context = max(draft_rows), min(plan.context_tokens, 256)
-    changes = {"draft_nodes": 0, "draft_depth": 0, "context_tokens": context, "prefill_chunk": min(widest + 1, context)}
-    engine = Engine.of(checkpoint, plan.model_copy(update=changes), kernels="cpu")
+    changes = {"context_tokens": context, "prefill_chunk": min(widest + 1, context)}
+    engine = Engine.of(checkpoint, plan.with_drafts(0, 0).model_copy(update=changes), kernels="cpu")
     vocabulary, found = engine.spec.vocab_size, []
     tokens = [1 + 7 * i % (vocabulary - 1) for i in range(min(TEXT_TOKENS, context // 2))]
     try:

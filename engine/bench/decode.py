@@ -43,12 +43,13 @@ class Setting:
 
     @property
     def drafts(self) -> str:
-        tree = self.engine.tree
-        if not tree.nodes:
-            return "no drafts"
-        if tree.depth == tree.nodes:
-            return f"a chain of {tree.nodes} drafted tokens"
-        return f"a tree of {tree.nodes} drafted tokens, {tree.depth} deep"
+        tree, looked_up = self.engine.tree, self.engine.plan.lookup_nodes
+        words = [f"up to {looked_up} tokens looked up in the text"] if looked_up else []
+        if tree.nodes and tree.depth == tree.nodes:
+            words.append(f"a chain of {tree.nodes} drafted tokens")
+        elif tree.nodes:
+            words.append(f"a tree of {tree.nodes} drafted tokens, {tree.depth} deep")
+        return " or ".join(words) or "no drafts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,21 +128,21 @@ def run_bench(
             needed=f"{needed} tokens",
             hint="fewer --tokens or --prompt-tokens",
         )
-    plain = Setting(PLAIN, load(_with_drafts(plan, 0, 0)))
+    plain = Setting(PLAIN, load(plan.with_drafts(0, 0)))
     tell("checking the kernels", 0)
     check = check_kernels(plain.engine.checkpoint, plain.engine.backend.ops, texts["prose"].long)
     rule = Rule(repeats=options.repeats, max_seconds=options.pass_seconds)
-    wide = load(_with_drafts(plan, widest - 1, 0))
+    wide = load(plan.with_drafts(widest - 1, 0))
     behind = texts["prose"].long[: options.prompt_tokens + widest]
     passes = time_passes(wide, behind, options.widths, rule, partial(tell, "passes"))
     wide.close()
     longer = replace(rule, min_rounds=3, max_seconds=options.prompt_seconds)
     prefill = time_prefill(plain.engine, texts, options.prompt_tokens, longer, partial(tell, "prompts"))
-    chosen = Setting(CHOSEN, load(plan)) if plan.draft_nodes else plain
+    chosen = Setting(CHOSEN, load(plan)) if plan.has_drafts else plain
     named = {CHOSEN: chosen}
     for name, shape in SHAPES.items():
-        is_chosen = (plan.draft_nodes, plan.draft_depth) == shape
-        named[name] = chosen if is_chosen else Setting(name, load(_with_drafts(plan, *shape)))
+        is_chosen = plan == plan.with_drafts(*shape)
+        named[name] = chosen if is_chosen else Setting(name, load(plan.with_drafts(*shape)))
     settings = list({setting.name: setting for setting in (plain, *named.values())}.values())
     longer = replace(rule, min_rounds=4, noise=0.03, max_seconds=options.answer_seconds)
     speeds = time_decoding(settings, texts, options.tokens, longer, partial(tell, "answers"))
@@ -159,10 +159,6 @@ def run_bench(
         passes=passes,
         drafts=chosen.drafts,
     )
-
-
-def _with_drafts(plan: Plan, nodes: int, depth: int) -> Plan:
-    return plan.model_copy(update={"draft_nodes": nodes, "draft_depth": depth})
 
 
 def _json(figures: dict[str, Figure]) -> dict[str, Any]:

@@ -9,8 +9,16 @@ from dataclasses import dataclass, replace
 
 from twofold.planner.plan import Plan
 
-SHAPES = {"none": (0, 0), "chain of 4": (4, 4), "tree of 8": (8, 3), "tree of 16": (16, 5), "tree of 32": (32, 6)}
-"""Draft nodes and passes."""
+SHAPES = {
+    "none": (0, 0, 0),
+    "chain of 4": (4, 4, 0),
+    "tree of 8": (8, 3, 0),
+    "tree of 16": (16, 5, 0),
+    "tree of 32": (32, 6, 0),
+    "8 looked up": (0, 0, 8),
+    "tree of 8 or 16 looked up": (8, 3, 16),
+}
+"""Draft nodes and passes, and the longest chain that is looked up in the text (wherever it stood before)."""
 THREADS = (1, 2, 3)
 CHUNKS = (32, 256)
 N_RANDOM = 10
@@ -27,10 +35,12 @@ class Variant:
 
     def plan(self, plan: Plan) -> Plan:
         """`plan` with these knobs."""
-        nodes, depth = SHAPES[self.drafts]
+        nodes, depth, looked_up = SHAPES[self.drafts]
         changes = {
             "draft_nodes": nodes,
             "draft_depth": depth,
+            "lookup_nodes": looked_up,
+            "lookup_least": 0.0 if looked_up else 1.0,
             "threads": self.threads,
             "cpu_isa": self.cpu_isa,
             "prefill_chunk": self.prefill_chunk,

@@ -63,7 +63,7 @@ def test_each_knob_alone_and_random_combinations() -> None:
     assert chosen[0] == first == Variant("none", 1, "avx2", 32) and len(set(chosen)) == len(chosen)
     for name, values in (("drafts", SHAPES), ("threads", THREADS), ("cpu_isa", TIERS), ("prefill_chunk", CHUNKS)):
         assert all(replace(first, **{name: value}) in chosen for value in values)
-    n_alone = 1 + 4 + 2 + 1 + 1
+    n_alone = 1 + 6 + 2 + 1 + 1
     assert len(chosen) == n_alone + 10 and chosen == some_variants(TIERS) != some_variants(TIERS, seed=1)
     everything = all_variants(TIERS)
     assert everything[0] == first and len(set(everything)) == len(everything) == 5 * 3 * 2 * 2
