@@ -1,10 +1,10 @@
 """How many tokens a verify pass gives, per tree, over whole greedy answers to the held-out prompts.
 
 Run: python benchmarks/tokens_per_check.py [MODEL] [--max-tokens 512] [--shapes 4x4,16x8] [--prompts 16] [--lookup].
-With --lookup a step takes as many tokens as the tree has nodes from the text itself where they are as promising. Prints a
-JSON document; exits 1 when a bar is missed. A count, so other work on the machine does not matter. An answer ends where
-the model ends it, or after --max-tokens. The prompts are those of the shipped texts that calibration never sees; a tree
-whose answers differ from the first tree's is an error.
+With --lookup a step takes as many tokens as the tree has nodes from the text itself where they are as promising.
+Prints a JSON document; exits 1 when a bar is missed. A count, so other work on the machine does not matter. An answer
+ends where the model ends it, or after --max-tokens. The prompts are those of the shipped texts that calibration never
+sees; a tree whose answers differ from the first tree's is an error.
 """
 
 from __future__ import annotations

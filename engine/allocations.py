@@ -62,7 +62,7 @@ def _arrays(parts: Parts) -> dict[str, list[Array]]:
         "activations": list(parts.body.buffers),
         "logits": list(parts.head.buffers),
         "rope_tables": parts.state.angle_arrays,
-        "pass_state": parts.state.row_arrays,
+        "pass_state": [*parts.state.row_arrays, parts.text],
     }
 
 

@@ -70,8 +70,6 @@ class Engine:
         known = statistics or measured_ranks(self.config.measured) or DEFAULT_STATISTICS
         self.tree = tree_shape(known, plan.draft_nodes, plan.draft_depth, self.spec.vocab_size)
         self.ranks = RankCounts()
-        choice = LookupChoice(plan.lookup_nodes, plan.lookup_least)
-        self.lookup = TextLookup(choice, plan.context_tokens, backend.ops)
         self.on_logits: OnLogits | None = None
         self._trees: dict[int, DraftTree] = {}
         self.tokens: list[int] = []
@@ -80,6 +78,7 @@ class Engine:
         self._parts = parts = make_parts(self.spec, plan)
         self._chunk, self._cache, self._state = parts.chunk, parts.cache, parts.state
         self._body, self._head = parts.body, parts.head
+        self.lookup = TextLookup(LookupChoice(plan.lookup_nodes, plan.lookup_least), parts.text, backend.ops)
         groups, dense = checkpoint.weights(), checkpoint.dense_weights()
         self._player = player_of(backend, self.spec, groups, dense, self._cache, self._state)
         self._draft_head = DraftHead(self._head.recording, self.spec.rms_eps, groups, dense, backend.ops, self._logits)
@@ -273,7 +272,7 @@ class Engine:
             "weights_mapped": self._checkpoint.mapped_bytes,
             "kv_cache": self._cache.nbytes,
             "buffers": self._body.nbytes + self._head.nbytes + self._player.nbytes,
-            "tables": self._state.nbytes,
+            "tables": self._state.nbytes + self._parts.text.nbytes,
         }
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twofold.engine.draft import Draft
 from twofold.planner.lookup import (
@@ -64,12 +65,11 @@ class LookupCounts:
 
 
 class TextLookup:
-    """Chains of at most `choice.nodes` tokens for one text of at most `context_tokens`; `ops` has `last_match`."""
+    """Chains of at most `choice.nodes` tokens; `text` has room for all of the text, `ops` has `last_match`."""
 
-    def __init__(self, choice: LookupChoice, context_tokens: int, ops: Any) -> None:
+    def __init__(self, choice: LookupChoice, text: NDArray[np.int32], ops: Any) -> None:
         self.choice, self.counts = choice, LookupCounts()
-        self._ops, self._n_known = ops, 0
-        self._text = np.empty(context_tokens if choice.nodes else 0, np.int32)
+        self._ops, self._text, self._n_known = ops, text, 0
 
     def keep(self, n_tokens: int) -> None:
         """Only the text's first `n_tokens` stay as they are."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.engine.kv_cache import KvCache
 from twofold.engine.recorder import record_body, record_head
@@ -18,7 +21,9 @@ HEAD_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """See the module. `chunk` is how many rows of a prompt go through one pass."""
+    """See the module. `chunk` is how many rows of a prompt go through one pass; `text` has room for the text's tokens,
+    where drafts are looked up in it.
+    """
 
     chunk: int
     cache: KvCache
@@ -26,6 +31,7 @@ class Parts:
     body: TapeMaker
     head: TapeMaker
     whole: WholeTapes
+    text: NDArray[np.int32]
 
 
 def make_parts(model: ModelSpec, plan: Plan, arrays: Arrays = IN_MEMORY) -> Parts:
@@ -47,4 +53,5 @@ def make_parts(model: ModelSpec, plan: Plan, arrays: Arrays = IN_MEMORY) -> Part
     )
     body = TapeMaker(record_body(model), rows, arrays)
     head = TapeMaker(record_head(model), max(HEAD_ROWS, checked), arrays)
-    return Parts(chunk, cache, PassState(model, rows, cache.slots, arrays), body, head, WholeTapes(body, head))
+    text = arrays.empty((plan.context_tokens if plan.lookup_nodes else 0,), np.int32)
+    return Parts(chunk, cache, PassState(model, rows, cache.slots, arrays), body, head, WholeTapes(body, head), text)

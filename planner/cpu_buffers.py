@@ -44,10 +44,18 @@ def cpu_buffers(spec: ModelSpec, knobs: Knobs) -> list[Term]:
         logits,
         _activations(spec, rows),
         _rope_tables(spec, knobs, rows),
-        exact("pass_state", "ram", 20 * rows, f"{rows} rows × (token 8 B + position 8 B + parent 4 B)"),
+        _pass_state(knobs, rows),
         _product_scratch(spec, knobs, rows, head_rows),
         _thread_scratch(spec, knobs),
     ]
+
+
+def _pass_state(knobs: Knobs, rows: int) -> Term:
+    """What a pass reads beside buffers, and the text that drafts are looked up in."""
+    n_bytes, by = 20 * rows, f"{rows} rows × (token 8 B + position 8 B + parent 4 B)"
+    if knobs.lookup_nodes:
+        n_bytes, by = n_bytes + 4 * knobs.context_tokens, f"{by}; {knobs.context_tokens} tokens of the text × 4 B"
+    return exact("pass_state", "ram", n_bytes, by)
 
 
 @per_spec

@@ -96,7 +96,7 @@ def test_the_cache_type_is_the_settings_under_the_command_lines(
         launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, kv=kv))
         assert launched is not None and (launched.plan.k_type, launched.plan.v_type) == (expected, expected)
         plan = launched.plan
-        slots, widest = plan.context_tokens + plan.draft_nodes + 1, max(plan.prefill_chunk, plan.draft_nodes + 1)
+        slots, widest = plan.context_tokens + plan.verify_rows, max(plan.prefill_chunk, plan.verify_rows)
         planned = cache_bytes(launched.spec, slots, plan.k_type, plan.v_type, largest_pass=widest).total
         assert launched.engine.memory_report()["kv_cache"] == planned
 
@@ -137,7 +137,7 @@ def test_keys_and_values_are_typed_apart(tiny_checkpoint: Path, monkeypatch: pyt
         launched = launch(LaunchOptions(model=str(tiny_checkpoint), threads=1, **asked))
         assert launched is not None and (launched.plan.k_type, launched.plan.v_type) == expected
         plan = launched.plan
-        slots, widest = plan.context_tokens + plan.draft_nodes + 1, max(plan.prefill_chunk, plan.draft_nodes + 1)
+        slots, widest = plan.context_tokens + plan.verify_rows, max(plan.prefill_chunk, plan.verify_rows)
         planned = cache_bytes(launched.spec, slots, plan.k_type, plan.v_type, largest_pass=widest).total
         assert launched.engine.memory_report()["kv_cache"] == planned
 

@@ -152,7 +152,7 @@ def test_the_engine_is_its_dry_run(written: Callable[[str, int], Path], model: s
     }
     assert fresh["product_scratch"] == 0 and differences(engine) == ()
     # narrow passes first, then the widest ones, without and with drafts: the scratch ends where the dry run said
-    rows = max(min(plan.prefill_chunk, plan.context_tokens), plan.draft_nodes + 1)
+    rows = max(min(plan.prefill_chunk, plan.context_tokens), plan.verify_rows)
     for width in sorted({1, min(2, rows), rows}):
         engine.parts.cache.make_room(width)
         for use_residual in (False, True):

@@ -30,6 +30,8 @@ SLIDING: dict[str, Any] = {
     "sliding_window": 6,
     "query_pre_attn_scalar": 9,
 }
+LOOKED_UP = {"lookup_nodes": 5, "lookup_least": 0.0}
+DRAFTS = pytest.mark.parametrize("drafts", [{}, LOOKED_UP], ids=["tree", "looked up"])
 MODELS = pytest.mark.parametrize("model", [{}, SLIDING], ids=["growing", "sliding"])
 SAMPLED = SamplingParams(temperature=1.1, repetition_penalty=1.1, seed=4)
 VOCAB = 40
@@ -95,15 +97,15 @@ class Points:
 
 @pytest.fixture
 def engines(make_checkpoint: Make, make_plan: MakePlan) -> Callable[..., tuple[Engine, list[int]]]:
-    """`engines(model)`: an engine that drafts, and the text of one that does not."""
+    """`engines(model)`: an engine that drafts (a tree, unless told otherwise), and the text of one that does not."""
 
-    def make(model: dict[str, Any], kernels: Any = "auto") -> tuple[Engine, list[int]]:
+    def make(model: dict[str, Any], kernels: Any = "auto", **drafts: Any) -> tuple[Engine, list[int]]:
         folder = make_checkpoint(vocab_size=VOCAB, **model)
         plain = Engine.load(folder, make_plan())
         plain.prefill(START)
         while len(plain.tokens) < LENGTH:
             plain.step(SAMPLED)
-        plan = make_plan(draft_nodes=7, draft_depth=DEPTH, prefill_chunk=8)
+        plan = make_plan(**(drafts or {"draft_nodes": 7, "draft_depth": DEPTH}), prefill_chunk=8)
         return Engine.load(folder, plan, kernels=kernels), plain.tokens[:LENGTH]
 
     return make
@@ -202,12 +204,13 @@ def test_every_point_of_a_prompt(engines: Callable[..., tuple[Engine, list[int]]
 
 
 @MODELS
+@DRAFTS
 @pytest.mark.parametrize("seed", range(3))
 def test_interrupts_again_and_again(
-    engines: Callable[..., tuple[Engine, list[int]]], model: dict[str, Any], seed: int
+    engines: Callable[..., tuple[Engine, list[int]]], model: dict[str, Any], drafts: dict[str, Any], seed: int
 ) -> None:
     """Every second step is torn at some point, as is what takes its place."""
-    engine, expected = engines(model)
+    engine, expected = engines(model, **drafts)
     draw = random.Random(seed)
     torn = 0
 
@@ -254,13 +257,14 @@ def alarms(seconds: float) -> Iterator[None]:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 @pytest.mark.parametrize("kernels", ["auto", "naive"])
 @MODELS
+@DRAFTS
 def test_a_signal_at_any_time(
-    engines: Callable[..., tuple[Engine, list[int]]], model: dict[str, Any], kernels: str
+    engines: Callable[..., tuple[Engine, list[int]]], model: dict[str, Any], drafts: dict[str, Any], kernels: str
 ) -> None:
     """Also in the middle of an operation, which points and lines do not reach."""
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals reach the main thread only")
-    engine, expected = engines(model, kernels)
+    engine, expected = engines(model, kernels, **drafts)
     fast = engine.backend.name == "cpu"
     draw, length = random.Random(1), LENGTH if fast else len(START) + 5
     for _ in range(25 if fast else 6):

@@ -66,7 +66,7 @@ def test_each_knob_alone_and_random_combinations() -> None:
     n_alone = 1 + 6 + 2 + 1 + 1
     assert len(chosen) == n_alone + 10 and chosen == some_variants(TIERS) != some_variants(TIERS, seed=1)
     everything = all_variants(TIERS)
-    assert everything[0] == first and len(set(everything)) == len(everything) == 5 * 3 * 2 * 2
+    assert everything[0] == first and len(set(everything)) == len(everything) == 7 * 3 * 2 * 2
     assert set(chosen) <= set(everything)
 
 
