@@ -69,7 +69,8 @@ def count(
     plan = launched.plan.with_drafts(nodes, depth)
     if options.lookup:
         plan = plan.model_copy(update={"lookup_nodes": nodes, "lookup_least": 0.0})
-    with_tree = Engine.load(launched.checkpoint_path, type(plan).model_validate(plan.model_dump()))
+    checked = type(plan).model_validate(plan.model_dump())
+    with_tree = Engine.of(launched.engine.checkpoint, checked, kernels=launched.engine.backend.name)
     print(f"a tree of {nodes} nodes, {depth} deep", file=sys.stderr)
     return answers(with_tree, prompts, frozenset(launched.tokenizer.eos_ids), options.max_tokens)
 
