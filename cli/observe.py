@@ -176,6 +176,7 @@ def make_record(launched: Launched, command: Command, ending: Ending, measured: 
         activations=plan.activations,
         draft_nodes=plan.draft_nodes,
         draft_depth=plan.draft_depth,
+        lookup_nodes=plan.lookup_nodes,
         prefill_chunk=plan.prefill_chunk,
         threads=plan.threads,
         isa=running_isa(launched),

@@ -147,7 +147,7 @@ def _process(one: SessionRecord) -> float:
 def _far(one: SessionRecord, knobs: Knobs) -> float:
     """How far a session's plan was from this one."""
     ratio = max(one.context_tokens, knobs.context_tokens) / min(one.context_tokens, knobs.context_tokens)
-    tree = abs(one.draft_nodes - knobs.draft_nodes) / 16
+    tree = (abs(one.draft_nodes - knobs.draft_nodes) + abs(one.lookup_nodes - knobs.lookup_nodes)) / 16
     quality = (one.kv != (knobs.k_type, knobs.v_type)) + (one.activations != knobs.activations)
     return ratio - 1 + tree + 4 * (one.threads != knobs.threads) + quality
 
@@ -180,9 +180,11 @@ def _is_alike(one: SessionRecord, spec: ModelSpec, knobs: Knobs, own: OwnRuns) -
 def _from_sessions(sessions: Sequence[SessionRecord]) -> Observed:
     """Medians over the sessions; the first is the nearest."""
     nearest, n = sessions[0], len(sessions)
-    tree = f"a tree of {nearest.draft_nodes}" if nearest.draft_nodes else "no draft"
+    words = [f"a tree of {nearest.draft_nodes}"] if nearest.draft_nodes else []
+    if nearest.lookup_nodes:
+        words.append(f"up to {nearest.lookup_nodes} tokens looked up in the text")
     by = (
-        f"own sessions; nearest: {nearest.command}, context {nearest.context_tokens}, {tree}, "
+        f"own sessions; nearest: {nearest.command}, context {nearest.context_tokens}, {', '.join(words) or 'no draft'}, "
         f"{nearest.filled_tokens} tokens filled"
     )
 

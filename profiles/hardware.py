@@ -190,6 +190,7 @@ class ObservedRun(_Part):
     driver: Words | None = None
     power_cap_w: Watts | None = None
     draft_depth: int | None = Field(default=None, ge=0, le=4096)
+    lookup_nodes: int | None = Field(default=None, ge=0, le=4096)
     prefill_chunk: int | None = Field(default=None, ge=1, le=65536)
     n_parameters: int | None = Field(default=None, ge=0, le=1 << 50)
     weights_mib: Mib | None = None

@@ -139,6 +139,8 @@ def _run_rows(run: ObservedRun) -> list[tuple[str, ...]]:
     quant = run.quant or f"{run.residual_bits}-bit residual"
     backend = (run.device or "cpu").upper() + (f" {run.isa}" if run.isa else "")
     shape = f"tree of {run.draft_nodes}, {run.draft_depth or '?'} deep" if run.draft_nodes else "none"
+    if run.lookup_nodes:
+        shape = f"{f'{shape}; ' if run.draft_nodes else ''}up to {run.lookup_nodes} looked up"
     head = (
         _cell(f"{_model(run.model)} {quant}{activation_words(run.activations, ', ')}"),
         f"{run.weights_mib.number:.2f} MiB" if run.weights_mib and run.weights_mib.is_number else "-",

@@ -30,6 +30,7 @@ def observed_runs(sessions: Iterable[SessionRecord]) -> tuple[ObservedRun, ...]:
 def _setting(one: SessionRecord) -> tuple[object, ...]:
     return (
         *(one.model, one.residual_bits, one.context_tokens, one.kv, one.draft_nodes, one.draft_depth),
+        one.lookup_nodes,
         one.activations,
         *(one.prefill_chunk, one.threads, one.isa, one.build, one.version, one.command),
     )
@@ -65,6 +66,7 @@ def _run(group: Sequence[SessionRecord]) -> ObservedRun:
         build=last.build,
         version=last.version,
         draft_depth=last.draft_depth,
+        lookup_nodes=last.lookup_nodes or None,
         prefill_chunk=last.prefill_chunk,
         n_parameters=last.n_parameters,
         weights_mib=measured(round(last.weights_bytes / MIB, 2), "MiB", "size of the weight files"),

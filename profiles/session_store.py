@@ -90,6 +90,7 @@ class SessionRecord(_Part):
     activations: Activations = USUAL
     draft_nodes: Annotated[int, Field(ge=0, le=4096)]
     draft_depth: Annotated[int, Field(ge=0, le=4096)]
+    lookup_nodes: Annotated[int, Field(ge=0, le=4096)] = 0
     prefill_chunk: Annotated[int, Field(ge=1, le=65536)]
     threads: Annotated[int, Field(ge=1, le=4096)]
     isa: Text

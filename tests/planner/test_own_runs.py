@@ -131,6 +131,19 @@ def test_the_speed_seen_is_that_of_like_sessions(smol: ModelSpec) -> None:
     assert observed(smol, KNOBS, own(*unlike)) is None
 
 
+def test_sessions_that_looked_drafts_up_say_so(smol: ModelSpec) -> None:
+    for drafts, words in (
+        ({}, "no draft"),
+        ({"lookup_nodes": 8}, "up to 8 tokens looked up in the text"),
+        ({"draft_nodes": 4, "lookup_nodes": 8}, "a tree of 4, up to 8 tokens looked up in the text"),
+    ):
+        seen = observed(smol, KNOBS, own(session(**drafts)))
+        assert seen is not None and f", {words}, " in seen.decode_tok_s.by
+    near = [session(lookup_nodes=nodes) for nodes in (16, 0, 4)]
+    seen = observed(smol, KNOBS.with_(lookup_nodes=5), own(*near))
+    assert seen is not None and "up to 4 tokens" in seen.decode_tok_s.by
+
+
 def _shared(speed: float) -> tuple[str, ObservedRun]:
     run = ObservedRun(
         model="HuggingFaceTB/SmolLM2-135M@main", residual_bits=6, context_tokens=8192, kv_type="f16", draft_nodes=0,

@@ -207,6 +207,15 @@ def test_sessions_of_one_setting_become_one_run() -> None:
     assert not nothing.decode_tok_s.is_known and not nothing.memory_peak_mib.is_known and nothing.prefill_tok_s is None
 
 
+def test_sessions_with_other_lookups_are_runs_of_their_own() -> None:
+    plain, looked_up = observed_runs([session(), session(lookup_nodes=8)])
+    assert (plain.lookup_nodes, looked_up.lookup_nodes) == (None, 8)
+    (alone,) = observed_runs([session(draft_nodes=0, draft_depth=0, lookup_nodes=2)])
+    profile = HardwareProfile.model_validate_json(json.dumps(MACHINE))
+    table = markdown_bytes(with_runs(profile, (looked_up, alone), words=())[0], words=()).decode("utf-8")
+    assert "| tree of 4, 2 deep; up to 8 looked up |" in table and "| up to 2 looked up |" in table
+
+
 def test_the_table_speaks_llama_bench() -> None:
     profile = HardwareProfile.model_validate_json(json.dumps(MACHINE))
     found, _ = with_runs(profile, observed_runs([session(), session(command="chat")]), words=())
