@@ -183,8 +183,9 @@ def _from_sessions(sessions: Sequence[SessionRecord]) -> Observed:
     words = [f"a tree of {nearest.draft_nodes}"] if nearest.draft_nodes else []
     if nearest.lookup_nodes:
         words.append(f"up to {nearest.lookup_nodes} tokens looked up in the text")
+    drafts = ", ".join(words) or "no draft"
     by = (
-        f"own sessions; nearest: {nearest.command}, context {nearest.context_tokens}, {', '.join(words) or 'no draft'}, "
+        f"own sessions; nearest: {nearest.command}, context {nearest.context_tokens}, {drafts}, "
         f"{nearest.filled_tokens} tokens filled"
     )
 

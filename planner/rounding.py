@@ -148,4 +148,4 @@ def _with_draft(spec: ModelSpec, own: Knobs, other: Knobs, host: HostBudget, sta
         return other
     if (shapes[0].nodes, shapes[0].depth) != (own.draft_nodes, own.draft_depth):
         return other
-    return other.with_(draft_nodes=shapes[1].nodes, draft_depth=shapes[1].depth)
+    return other.with_(**shapes[1].changes())
