@@ -74,7 +74,10 @@ def fit(
 ) -> None:
     """Say whether a model fits a machine, how fast it would be, and what else would serve.
 
-    Exit code: 0 fits, 3 tight, 4 does not fit, 5 unknown.
+    Exit code: 0 fits, 3 tight, 4 does not fit or is known to miss --min-quality, 5 unknown.
+
+    The verdict is about memory. A --min-quality that is a KL is judged only where somebody measured the model's; else
+    the first line says that it was not.
     """
     from twofold.cli.fit_options import build_machine, build_request, build_trials
     from twofold.cli.fit_report import Asked, command_of, refuse_pictures

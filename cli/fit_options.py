@@ -112,8 +112,9 @@ def build_request(
         residual_bits=bits,
         margin_mib=float(settings.margin_mib if asked is None else asked),
     )
-    request.bits()
-    request.rounding()
+    if request.quality.kl is None:  # else it takes what is known of the model
+        request.bits()
+        request.rounding()
     request.kv_choices()
     return request, context is not None
 

@@ -83,7 +83,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         TwofoldError: the model cannot be read, or the options contradict each other.
     """
     from twofold.cli.fit_options import gguf_flag
-    from twofold.planner.rounding import OTHER
+    from twofold.planner.quality_floor import with_known_kl
     from twofold.planner.verdict import fit
     from twofold.profiles.readers.local import check_shards
     from twofold.profiles.sources import read_spec
@@ -100,8 +100,9 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         bits, own = config.residual_bits, config.activations
         request = replace(request, fixed_bits=bits, fixed_activations=own, statistics=statistics)
     asked = replace(asked, machine=_with_sessions(asked.machine, ref))
+    measured = _measured_kls(ref)
+    request = with_known_kl(request, spec.name, measured)
     made = _made(ref, request)
-    kl, int8_kl = (_measured_kl(made, one) for one in (request.rounding(), OTHER))
     report = fit(
         spec,
         asked.machine,
@@ -110,8 +111,7 @@ def build_report(ref: ModelRef, asked: Asked, on_trial: Callable[[int], None] = 
         gguf_flag=gguf_flag(ref),
         gguf_repo=ALIASES[ref.alias].hub_repo if ref.alias is not None else ref.repo if ref.file is not None else None,
         gguf_tensors=_tensors(ref),
-        kl=kl,
-        int8_kl=int8_kl,
+        measured_kl=measured,
         base_levels=made.base_levels if made is not None else None,
         command=asked.command.without(_SHOWING),
         n_trials=asked.n_trials,
@@ -217,11 +217,26 @@ def _made(ref: ModelRef, request: Request) -> CheckpointConfig | None:
     return config_of(checkpoints_dir() / f"{ref.name}-r{request.bits()}-s0")
 
 
-def _measured_kl(made: CheckpointConfig | None, activations: Activations) -> Figure | None:
-    """What `twofold eval` measured of the checkpoint under these activations; None where it did not."""
-    from twofold.planner.quality import checkpoint_kl, measured_under
+def _measured_kls(ref: ModelRef) -> dict[tuple[int, Activations], Figure]:
+    """What `twofold eval` measured of the checkpoint named, or of those of the model named that were made here, by
+    residual width and activations.
+    """
+    from typing import get_args
 
-    return None if made is None else checkpoint_kl(measured_under(made.measured, made.activations, activations))
+    from twofold.planner.quality import checkpoint_kl, measured_under
+    from twofold.profiles.activations import Activations
+    from twofold.profiles.settings import checkpoints_dir
+
+    folders = [checkpoints_dir() / f"{ref.name}-r{bits}-s0" for bits in range(4, 9)]
+    if ref.kind == "checkpoint":
+        folders = [ref.path] if ref.path is not None else []
+    found: dict[tuple[int, Activations], Figure] = {}
+    for made in map(config_of, folders):
+        for one in get_args(Activations) if made is not None else ():
+            kl = checkpoint_kl(measured_under(made.measured, made.activations, one))
+            if kl is not None:
+                found[made.residual_bits, one] = kl
+    return found
 
 
 def config_of(folder: Path) -> CheckpointConfig | None:

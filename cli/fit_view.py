@@ -86,9 +86,17 @@ def _headline(report: FitReport) -> str:
     where = report.card.name if report.card else report.machine.label
     if report.card and report.machine.origin == "this machine":
         where = f"{report.card.name} (this machine)"
-    word = WORDS[report.verdict]
-    tail = "" if report.runnable else ", but this version cannot run it" if report.verdict in ("fits", "tight") else ""
-    return f"{word}{tail}: {report.model} on {where}"
+    is_there = report.verdict in ("fits", "tight")
+    tails = [f", {report.floor.clause}"] if is_there and report.floor.clause else []
+    tails += [", but this version cannot run it"] if is_there and not report.runnable else []
+    return f"{WORDS[report.verdict]}{''.join(tails)}: {report.model} on {where}"
+
+
+def _floor(sink: Sink, report: FitReport) -> None:
+    """Whether a KL that was asked for is kept; a class always is."""
+    if report.floor.words is not None:
+        word = report.floor.state.replace("_", " ")
+        sink.prose(f"quality floor {report.floor.name}: {word}: {report.floor.words}")
 
 
 def _device(sink: Sink, memory: DeviceMemory, device: DeviceVerdict | None, title: str) -> None:
@@ -227,7 +235,9 @@ def show_report(report: FitReport, *, explain: bool = False, pareto: bool = Fals
     from twofold.cli.fit_ways import show_choices, show_pareto
 
     sink, notes = out(), err()
-    sink.prose(_headline(report), style=STYLES[report.verdict])
+    style = "tight" if report.verdict == "fits" and report.floor.clause else report.verdict
+    sink.prose(_headline(report), style=STYLES[style])
+    _floor(sink, report)
     for device in report.evaluation.devices:
         sink.prose(f"{device.name}: {WORDS[device.verdict].lower()}: {device.reason}")
     if report.runnable:

@@ -63,6 +63,8 @@ def show_choices(sink: Sink, report: FitReport) -> None:
     for rank, choice in enumerate(choices, 1):
         if choice.serves is False:
             sink.line(f"{rank}: does not fit")
+        if choice.floor_words is not None:
+            sink.line(f"{rank}: {choice.floor_words}")
         if not choice.runnable:
             sink.line(f"{rank}: this version does not run it")
         if choice.beaten_by is not None:
@@ -147,6 +149,14 @@ def show_ranking(rows: Sequence[RankedModel], machine: MachineBudget) -> None:
     sink.prose(f"context: {tokens:,} tokens, or a model's own where that is less (--ctx states another)")
     order = f"what fits, what this version runs, what likely reaches {USABLE_TOK_S:g} tok/s, then the larger model"
     sink.prose(f"order: {order}")
+    unjudged = [row.floor for row in rows if row.floor.state == "not_judged"]
+    missed = [row.model for row in rows if row.floor.state == "not_met"]
+    if unjudged:
+        sink.prose(
+            f"quality floor {unjudged[0].name}: not judged for {len(unjudged)} of {len(rows)}: no KL of them is known"
+        )
+    if missed:
+        sink.prose(f"below the quality floor: {', '.join(missed)}")
     sink.prose("1K, s: wait for the first token after a prompt of 1K. GiB: download. runs: this version runs the plan.")
     if any("*" in row[4] for row in table):
         sink.prose(f"* {nominal_words(machine.host)}")

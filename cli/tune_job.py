@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from twofold.engine.bench.turn import TurnBench
     from twofold.engine.checkpoint import Checkpoint
+    from twofold.engine.checkpoint.config import CheckpointConfig
     from twofold.planner.machine import HostBudget
     from twofold.planner.plan import KvType, Plan
     from twofold.planner.request import QualityFloor
@@ -328,6 +329,7 @@ def open_job(options: LaunchOptions, request: TuneRequest) -> TuneJob:
     check_width(options, bits)
     spec = spec_of(checkpoint)
     default = make_plan(spec, bits, options, checkpoint.config.activations)
+    floor = _known_floor(floor, checkpoint.config, spec.name, default.activations)
     _check_floor(floor, bits, default.activations, options)
     default = with_draft(checkpoint, default)
     warn_of_slow_base(options.model, path, checkpoint.config, default.activations)
@@ -357,6 +359,34 @@ def _floor(text: str | None) -> QualityFloor | None:
     return QualityFloor.parse(str(wanted)) if wanted is not None else None
 
 
+def _known_floor(
+    floor: QualityFloor | None, made: CheckpointConfig, model: str, activations: Activations
+) -> QualityFloor | None:
+    """A KL as the floor takes what was measured of the checkpoint.
+
+    Raises:
+        InvalidOption: nobody measured its KL.
+    """
+    from twofold.planner.quality import checkpoint_kl, known_kl, measured_under
+    from twofold.planner.quality_floor import with_known_kl
+    from twofold.planner.request import Request
+
+    if floor is None or floor.kl is None:
+        return floor
+    bits = made.residual_bits
+    kl = checkpoint_kl(measured_under(made.measured, made.activations, activations))
+    kl = kl or known_kl(model, bits, "f16", "f16", activations)
+    if not kl.is_known:
+        option = "" if activations == made.activations else f" --activations {activations}"
+        raise InvalidOption(
+            f"the quality floor {floor.name} cannot be judged",
+            found=f"no KL of this checkpoint ({bits} bits, {activations} activations)",
+            hint=f"twofold eval MODEL{option} measures it",
+        )
+    request = Request(quality=floor, fixed_bits=bits, fixed_activations=activations)
+    return with_known_kl(request, model, {(bits, activations): kl}).quality
+
+
 def _check_floor(floor: QualityFloor | None, bits: int, activations: Activations, options: LaunchOptions) -> None:
     if floor is None:
         return
@@ -364,7 +394,7 @@ def _check_floor(floor: QualityFloor | None, bits: int, activations: Activations
         raise InvalidOption(
             f"the checkpoint is below the quality floor {floor.name}",
             found=f"{bits} residual bits",
-            needed=f"at least {floor.min_residual_bits}",
+            needed=floor.least_words,
             hint=f"twofold quantize MODEL -o DIR --residual-bits {floor.min_residual_bits}, or a lower --min-quality",
         )
     floor.refuse_activations(activations)

@@ -16,6 +16,7 @@ from twofold.planner.machine import CardBudget, HostBudget
 from twofold.planner.plan import KvType
 from twofold.planner.propose import NOMINAL_HOST
 from twofold.planner.quality import RANK, QualityClass, known_kl, plan_class, quant_class
+from twofold.planner.quality_floor import meets
 from twofold.planner.request import Request
 from twofold.profiles.figures import Figure
 from twofold.profiles.model_spec import ModelSpec
@@ -31,7 +32,7 @@ class Choice:
     `serves`: whether the memory for it is there (None: unknown). `quality` is None for a file whose types are its own.
     `compared` is the speed by which it was ranked, on the host that is known or a nominal one. `beaten_by` names a way
     that runs, is likely no slower and of no worse a class, and better in one of the two: `beaten_how`. `make`: how to
-    make a file that nothing says exists.
+    make a file that nothing says exists. `meets_floor`: whether it meets the quality floor (None: nobody measured it).
     """
 
     engine: Literal["twofold", "llama.cpp"]
@@ -50,11 +51,18 @@ class Choice:
     beaten_by: str | None = None
     beaten_how: str | None = None
     make: str | None = None
+    meets_floor: bool | None = True
 
     @property
     def is_assumed(self) -> bool:
         """Whether `compared` is of a nominal host, since this one's speed is not known."""
         return self.compared.is_known and not self.tok_s.is_known
+
+    @property
+    def floor_words(self) -> str | None:
+        """What is to be said of the quality floor where it is not known to be met."""
+        judged = {True: None, None: "not judged against", False: "below"}[self.meets_floor]
+        return f"{judged} the quality floor" if judged is not None else None
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -73,6 +81,7 @@ class Choice:
             "beaten_by": self.beaten_by,
             "beaten_how": self.beaten_how,
             "make_first": self.make,
+            "meets_floor": self.meets_floor,
         }
 
 
@@ -167,6 +176,13 @@ def _grade(choice: Choice) -> int:
     return RANK[choice.quality] if choice.quality is not None else -1
 
 
+def _below(choice: Choice) -> int:
+    """What meets the floor before what was not judged, Q8_0's class first, and that before what does not."""
+    if choice.meets_floor is None:
+        return 1 if _grade(choice) == RANK["q8"] else 2
+    return 0 if choice.meets_floor else 3
+
+
 def _severity(choice: Choice) -> int:
     return {True: 0, None: 1, False: 2}[choice.serves]
 
@@ -175,6 +191,8 @@ def _beats(other: Choice, one: Choice) -> bool:
     if other.quality is None or one.quality is None or not other.compared.is_known or not one.compared.is_known:
         return False
     if not other.runnable or other.serves is False or _severity(other) > _severity(one):
+        return False
+    if _below(other) > _below(one):
         return False
     if _needs_no_split(one) and not _needs_no_split(other):
         return False
@@ -192,11 +210,10 @@ def _how(other: Choice, one: Choice) -> str:
 
 def ranked(choices: Sequence[Choice], request: Request) -> tuple[Choice, ...]:
     """The best way first, by `ORDER`; what is beaten stands below what beats it."""
-    floor = floor_class(request)
+    choices = [replace(one, meets_floor=_meets_floor(one, request)) for one in choices]
 
-    def order(one: Choice) -> tuple[bool, bool, int, bool, bool, float, int]:
-        is_below = one.quality is not None and _grade(one) < RANK[floor]
-        rank = one.serves is False, not one.runnable, _severity(one), is_below, not _needs_no_split(one)
+    def order(one: Choice) -> tuple[bool, bool, int, int, bool, float, int]:
+        rank = one.serves is False, not one.runnable, _severity(one), _below(one), not _needs_no_split(one)
         return *rank, -_speed(one), -_grade(one)
 
     marked = []
@@ -205,6 +222,12 @@ def ranked(choices: Sequence[Choice], request: Request) -> tuple[Choice, ...]:
         by, how = (name_of(better) if better else None), (_how(better, one) if better else None)
         marked.append(replace(one, beaten_by=by, beaten_how=how))
     return tuple(sorted(marked, key=order))
+
+
+def _meets_floor(one: Choice, request: Request) -> bool | None:
+    if request.quality.kl is None:
+        return one.quality is None or _grade(one) >= RANK[floor_class(request)]
+    return meets(request.quality, one.kl, one.quality is None)
 
 
 def floor_class(request: Request) -> QualityClass:
@@ -232,7 +255,7 @@ def _use(choice: Choice) -> str:
 
 def advice(card: CardBudget | None, choices: Sequence[Choice], request: Request) -> str | None:
     """What to use, said plainly also where it is not twofold; `choices` as `ranked` gave them."""
-    unsplit = next((one for one in choices if _needs_no_split(one)), None)
+    unsplit = next((one for one in choices if _needs_no_split(one) and one.meets_floor is not False), None)
     if card is not None and unsplit is not None:
         what = unsplit.what if unsplit.quality is not None else "the file as it is"
         return f"{what} fits this card: use llama.cpp{_use(unsplit)}"
@@ -240,6 +263,8 @@ def advice(card: CardBudget | None, choices: Sequence[Choice], request: Request)
     if own is None:
         return None
     others = [one for one in choices if one.engine == "llama.cpp"]
+    if request.quality.kl is not None:
+        others = [one for one in others if one.meets_floor is not False]
     original = next((one for one in others if one.quality is None and one.serves), None)
     if original is not None and _speed(original) > ENOUGH_FASTER * _speed(own):
         return (

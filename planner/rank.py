@@ -11,6 +11,8 @@ from twofold.planner.latency import estimate_speed
 from twofold.planner.machine import CardBudget, MachineBudget
 from twofold.planner.plan import Plan
 from twofold.planner.propose import choose, propose_evaluations
+from twofold.planner.quality import known_kl
+from twofold.planner.quality_floor import FloorJudgement, judge_floor, with_known_kl
 from twofold.planner.report import SCHEMA_VERSION, quality_class
 from twofold.planner.request import Request
 from twofold.planner.verdict import download_estimate, runnable
@@ -39,6 +41,7 @@ class RankedModel:
     compared: Figure
     download_mib: Figure
     n_weights: int
+    floor: FloorJudgement
 
     def to_json(self) -> dict[str, object]:
         speed = self.evaluation.speed
@@ -48,6 +51,7 @@ class RankedModel:
             "runnable": self.runnable,
             "runnable_reason": self.runnable_reason,
             "quality": self.quality,
+            "quality_floor": self.floor.state,
             "decode_tok_s": speed.decode_tok_s.to_json(),
             "compared_tok_s": self.compared.to_json(),
             "ttft_1k_s": speed.ttft_1k_s.to_json(),
@@ -58,11 +62,13 @@ class RankedModel:
         }
 
 
-def _order(row: RankedModel) -> tuple[int, bool, bool, int]:
-    """Fitting first, then what this version runs, then usable speeds, then the larger model."""
+def _order(row: RankedModel) -> tuple[int, bool, bool, bool, int]:
+    """Fitting first, of that last what is known to miss a KL floor; then what this version runs, then usable speeds,
+    then the larger model.
+    """
     speed = row.compared
     slow = speed.is_known and speed.number < USABLE_TOK_S
-    return SEVERITY[row.verdict], not row.runnable, slow, -row.n_weights
+    return SEVERITY[row.verdict], row.floor.state == "not_met", not row.runnable, slow, -row.n_weights
 
 
 def _compared(spec: ModelSpec, evaluation: Evaluation, card: CardBudget | None, machine: MachineBudget) -> Figure:
@@ -73,12 +79,17 @@ def _compared(spec: ModelSpec, evaluation: Evaluation, card: CardBudget | None, 
     return estimate_speed(spec, evaluation.knobs, card, comparison_host(machine.host)).decode_tok_s
 
 
+def _kl(spec: ModelSpec, plan: Plan) -> Figure:
+    return known_kl(spec.name, plan.residual_bits, plan.k_type, plan.v_type, plan.activations)
+
+
 def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Request) -> tuple[RankedModel, ...]:
     """Every model judged on `machine`, the best answer first. A context beyond a model's own is cut to it."""
     rows = []
     for spec in specs:
         context = request.context_tokens
         fitted = request if context is None else request.with_context(min(context, spec.context_length))
+        fitted = with_known_kl(fitted, spec.name, {})
         card, evaluation = choose(propose_evaluations(spec, machine, fitted))
         plan = evaluation.knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
         can_run, why_not = runnable(spec, plan, card)
@@ -94,6 +105,7 @@ def rank_models(specs: Sequence[ModelSpec], machine: MachineBudget, request: Req
                 compared=_compared(spec, evaluation, card, machine),
                 download_mib=download_estimate(spec),
                 n_weights=spec.n_decoder_weights,
+                floor=judge_floor(fitted.quality, plan.residual_bits, _kl(spec, plan)),
             )
         )
     return tuple(sorted(rows, key=_order))
@@ -112,7 +124,11 @@ def recommended(rows: Sequence[RankedModel]) -> RankedModel | None:
     """The best of `rows` to chat with: a model made for conversation that runs, fits, and is known to answer in
     bearable time; None where there is none.
     """
-    return next((row for row in rows if row.runnable and row.verdict == "fits" and _is_for_chat(row)), None)
+    return next((row for row in rows if _is_good(row) and _is_for_chat(row)), None)
+
+
+def _is_good(row: RankedModel) -> bool:
+    return row.runnable and row.verdict == "fits" and row.floor.state != "not_met"
 
 
 def _is_for_chat(row: RankedModel) -> bool:

@@ -16,6 +16,7 @@ from twofold.planner.nearest import NearPlan
 from twofold.planner.pareto import Pareto
 from twofold.planner.plan import Plan
 from twofold.planner.quality import QualityClass, plan_class
+from twofold.planner.quality_floor import FloorJudgement
 from twofold.planner.rounding import RoundingGain
 from twofold.planner.scopes import Scope
 from twofold.planner.search.study import SearchResult
@@ -63,6 +64,7 @@ class FitReport:
     others: tuple[tuple[str, Evaluation], ...]
     plan: Plan
     kl: Figure
+    floor: FloorJudgement
     runnable: bool
     runnable_reason: str | None
     largest_context: Figure
@@ -96,7 +98,10 @@ class FitReport:
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.is_forced else EXIT_CODES[self.verdict]
+        if self.is_forced:
+            return 0
+        is_below = self.floor.state == "not_met" and self.verdict in ("fits", "tight")
+        return EXIT_CODES["does_not_fit" if is_below else self.verdict]
 
     @property
     def shortfall_mib(self) -> Figure:
@@ -142,6 +147,9 @@ class FitReport:
             "runnable_reason": self.runnable_reason,
             "quality": quality_class(self.plan),
             "kl": self.kl.to_json(),
+            "min_quality": self.floor.name,
+            "quality_floor": self.floor.state,
+            "quality_floor_reason": self.floor.words,
             "plan": self.plan.model_dump(mode="json"),
             "memory": self._memory_json(),
             "devices": [device.to_json() for device in self.evaluation.devices],

@@ -19,7 +19,8 @@ KV_TYPES: tuple[KvType, ...] = get_args(KvType)
 class QualityFloor:
     """The least quality that the user accepts: the fewest residual bits, the KV types and activations that are allowed.
 
-    `note` says what is not known about the mapping.
+    `note` says what is not known about the mapping. `kl` is the floor in nats where it is one: the other fields then
+    are the strictest there is, until `planner.quality_floor` has looked up what is known to meet it.
     """
 
     name: str
@@ -27,6 +28,7 @@ class QualityFloor:
     kv_types: tuple[KvType, ...]
     note: str | None = None
     activations: tuple[Activations, ...] = get_args(Activations)
+    kl: float | None = None
 
     @classmethod
     def parse(cls, text: str) -> QualityFloor:
@@ -59,7 +61,14 @@ class QualityFloor:
             "planned with 8 bits, an f16 cache and int16 activations, the strictest there is (`twofold eval` measures "
             "the KL)"
         )
-        return cls(f"KL {kl:g}", 8, ("f16",), note, (USUAL,))
+        return cls(f"KL {kl:g}", 8, ("f16",), note, (USUAL,), kl)
+
+    @property
+    def least_words(self) -> str:
+        """The width that is needed, in words."""
+        if self.kl is not None:
+            return f"a width whose KL is not known to be above {self.kl:g}"
+        return f"at least {self.min_residual_bits} bits"
 
     def refuse_activations(self, activations: Activations) -> None:
         """A class holds for int8 activations too: Q8_0, which names the best one, is run with them.
@@ -68,8 +77,9 @@ class QualityFloor:
             InvalidOption: a rounding below the floor.
         """
         if activations not in self.activations:
+            unknown = "" if self.kl is None else ", or nobody measured their KL"
             raise InvalidOption(
-                f"{activations} activations are below the quality floor {self.name}",
+                f"{activations} activations are below the quality floor {self.name}{unknown}",
                 found=activations,
                 needed=" or ".join(self.activations),
                 hint=f"--activations {USUAL}, or lower --min-quality",
@@ -114,8 +124,10 @@ class Request:
             raise InvalidOption(
                 f"{bits} residual bits are below the quality floor {self.quality.name}",
                 found=f"{bits} bits",
-                needed=f"at least {self.quality.min_residual_bits} bits",
-                hint="drop --residual-bits, or lower --min-quality",
+                needed=self.quality.least_words,
+                hint="drop --residual-bits, or lower --min-quality"
+                if self.residual_bits is not None
+                else "twofold quantize MODEL -o DIR --residual-bits 8, or lower --min-quality",
             )
         return bits
 
@@ -137,8 +149,9 @@ class Request:
         """
         for kind in (self.kv_type, self.v_type):
             if kind is not None and kind not in self.quality.kv_types:
+                unknown = "" if self.quality.kl is None else ", or nobody measured its KL"
                 raise InvalidOption(
-                    f"a {kind} cache is below the quality floor {self.quality.name}",
+                    f"a {kind} cache is below the quality floor {self.quality.name}{unknown}",
                     found=kind,
                     needed=" or ".join(self.quality.kv_types),
                     hint="drop --kv, or lower --min-quality",

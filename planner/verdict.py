@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from twofold.planner.acceptance import DEFAULT_STATISTICS
 from twofold.planner.alternatives import (
@@ -28,6 +29,7 @@ from twofold.planner.own_runs import unused_sessions
 from twofold.planner.plan import Plan
 from twofold.planner.propose import NO_CPU_DRAFT, choose, propose_evaluations
 from twofold.planner.quality import known_kl
+from twofold.planner.quality_floor import MeasuredKl, judge_floor, with_known_kl
 from twofold.planner.report import FitReport
 from twofold.planner.request import Request
 from twofold.planner.rounding import OTHER, RoundingGain, is_wide, rounding_gain
@@ -35,6 +37,7 @@ from twofold.planner.scopes import bits_per_weight, codecs_for
 from twofold.planner.search.study import SearchResult
 from twofold.planner.search.turn import ANSWER_TOKENS, PROMPT_TOKENS, search_on_card
 from twofold.planner.speed_terms import speed_terms
+from twofold.profiles.activations import USUAL
 from twofold.profiles.card_names import candidates
 from twofold.profiles.cards import match_driver
 from twofold.profiles.errors import InvalidOption
@@ -42,10 +45,7 @@ from twofold.profiles.figures import Figure, reasoned, reported, unknown
 from twofold.profiles.model_spec import ModelSpec
 from twofold.profiles.units import MIB
 
-NO_GPU_ENGINE = (
-    "the plan splits the model between a card and the CPU, and this version's engine runs on the CPU only; "
-    "the figures for the card are a plan"
-)
+NO_GPU_ENGINE = "this version's engine runs on the CPU only; the figures for the card are a plan"
 
 
 def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool, str | None]:
@@ -54,7 +54,9 @@ def runnable(spec: ModelSpec, plan: Plan, card: CardBudget | None) -> tuple[bool
     if plan.device == "cuda":
         if card is not None and card.engine_reason is not None:
             reasons.append(card.engine_reason)
-        reasons.append(NO_GPU_ENGINE)
+        is_split = len(plan.resident_linears) < len(spec.groups)
+        where = "splits the model between a card and the CPU" if is_split else "keeps the whole model on the card"
+        reasons.append(f"the plan {where}, and {NO_GPU_ENGINE}")
     return not reasons, "; ".join(reasons) or None
 
 
@@ -205,8 +207,7 @@ def fit(
     gguf_flag: str | None = None,
     gguf_repo: str | None = None,
     gguf_tensors: Mapping[str, int] | None = None,
-    kl: Figure | None = None,
-    int8_kl: Figure | None = None,
+    measured_kl: MeasuredKl = MappingProxyType({}),
     base_levels: Sequence[int] | None = None,
     command: FitCommand | None = None,
     n_trials: int = 0,
@@ -220,8 +221,8 @@ def fit(
         gguf_flag: the model is a GGUF file that llama-server opens with this option; it is then also answered as it is.
         gguf_repo: a Hub repository of GGUF files for the commands, where one is known.
         gguf_tensors: bytes of each tensor of the GGUF file, where its header was read.
-        kl: what was measured of the checkpoint of the requested width that the plan would run, where there is one;
-            int8_kl: with int8 activations. base_levels: of its base.
+        measured_kl: what was measured of checkpoints of the model. base_levels: of the base of the one that the plan
+            would run.
         command: the command that asks for this, for the commands that ask for something near.
         n_trials: how many plans for a card to try beside the analytic default; 0 for that alone.
         storage_url: an Optuna storage that keeps the trials and shares them with other machines; None: none.
@@ -231,6 +232,7 @@ def fit(
         InvalidOption: contradictory options, a context beyond the model's, a card plan without a card.
         UnsupportedModel: when the model's layers are not known.
     """
+    request = with_known_kl(request, spec.name, measured_kl)
     evaluations = propose_evaluations(spec, machine, request)
     if not evaluations:
         raise InvalidOption("a plan for a card needs a card", found="no card", hint="twofold fit MODEL --card NAME")
@@ -241,10 +243,11 @@ def fit(
     knobs = evaluation.knobs
     plan = knobs.to_plan(spec.name, evaluation.ram_mib, evaluation.vram_mib)
     can_run, why_not = runnable(spec, plan, card)
-    if knobs.residual_bits != request.bits():  # the search chose another width than the checkpoint has
-        kl = int8_kl = None
+    kl, int8_kl = (measured_kl.get((knobs.residual_bits, one)) for one in (knobs.activations, OTHER))
     kl = kl or known_kl(spec.name, knobs.residual_bits, knobs.k_type, knobs.v_type, knobs.activations)
     command = command or FitCommand(spec.name)
+    how = _measuring(spec, command, knobs.residual_bits, request)
+    floor = judge_floor(request.quality, knobs.residual_bits, kl, how)
     file = GgufFile(gguf_flag, spec.weights_bytes, gguf_tensors) if gguf_flag and spec.weights_bytes else None
     chat = chat_command(command.model or spec.name, plan, spec.context_length)
     ways = _ways(spec, evaluation, card, machine, request, gguf_repo, file, kl, can_run, chat)
@@ -260,6 +263,7 @@ def fit(
         others=tuple((other.name, found) for other, found in evaluations if other is not None and other is not card),
         plan=plan,
         kl=kl,
+        floor=floor,
         runnable=can_run,
         runnable_reason=why_not,
         largest_context=context_figure(spec, evaluation, card, machine, request.margin_mib),
@@ -281,6 +285,15 @@ def fit(
         drafts=_drafts(spec, evaluation, card, machine.host, request),
         scopes=tuple((codec, bits_per_weight(spec, codec, knobs.residual_bits)) for codec in codecs_for(spec)),
     )
+
+
+def _measuring(spec: ModelSpec, command: FitCommand, bits: int, request: Request) -> str | None:
+    """The commands that measure the KL of this width; None where this version cannot quantise the model."""
+    if spec.runnable_reason is not None:
+        return None
+    words = f"twofold eval {shlex.quote(command.model or spec.name)}"
+    words += "" if request.fixed_bits is not None else f" --residual-bits {bits}"
+    return words if request.rounding() == USUAL else f"{words} --activations {request.rounding()}"
 
 
 def _rounding(

@@ -49,7 +49,7 @@ def test_contexts(capsys: pytest.CaptureFixture[str], ctx: str) -> None:
         (("--card", "4090", "--kv-v", ""), "hint: --kv-v f16"),
         (("--card", "4090", "--activations", "int4"), "hint: --activations int16"),
         (("--card", "4090", "--activations", "int16/int8"), "needed: int16 or int8"),
-        (("--activations", "int8", "--min-quality", "0.002"), "hint: --activations int16"),
+        (("--activations", "int8", "--min-quality", "0.0015"), "hint: --activations int16"),
         (("--card", "4090", "--min-quality", ""), "found:  --min-quality ''"),
         (("--engine", "vllm"), "hint: --engine twofold"),
         (("--card", "4090", "--html", ""), "hint: --html fit.html"),

@@ -69,6 +69,18 @@ def test_human_answer_leads_with_the_verdict(capsys: pytest.CaptureFixture[str])
     assert "the host's RAM is unknown and not judged" in shown.err
 
 
+def test_the_first_line_says_that_a_floor_was_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("meta-llama/Llama-3.1-8B", "--card", "4090", "--min-quality", "0.00001") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "FITS, quality floor not judged, but this version cannot run it: meta-llama/Llama-3.1-8B"
+    )
+    assert lines[1].startswith("quality floor KL 1e-05: not judged: no KL of 8 bits is known")
+    assert "1: not judged against the quality floor" in lines
+    assert run("google/gemma-4-12B-it", "--card", "4090", "--min-quality", "0.0005") == 4
+    assert capsys.readouterr().out.startswith("FITS, below the quality floor")
+
+
 def test_plain_pipe_output_is_ascii_where_the_stream_is(tmp_path: Path) -> None:
     environment = os.environ | {"TWOFOLD_HOME": str(tmp_path), "PYTHONIOENCODING": "ascii", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "twofold", "fit", *GEMMA, "--explain"]
@@ -346,6 +358,14 @@ def test_a_checkpoints_own_kl_is_shown(
     (folder / "config.json").write_text(json.dumps(config))
     assert document(capsys, str(folder), "--activations", "int8")["kl"]["value"] == 0.0456
     assert document(capsys, str(folder))["kl"]["value"] == 0.0123
+
+
+def test_a_floor_takes_the_kl_that_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "smollm2", "--min-quality", "0.002")
+    assert (found["plan"]["residual_bits"], found["quality_floor"], found["kl"]["value"]) == (6, "met", 0.00101)
+    assert not any("cannot be turned" in note for note in found["notes"])
+    found = document(capsys, "smollm2", "--min-quality", "0.0019", "--activations", "int8")
+    assert (found["plan"]["activations"], found["quality_floor"]) == ("int8", "met")
 
 
 def test_activations_are_part_of_the_plan_and_of_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:

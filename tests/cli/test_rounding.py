@@ -109,7 +109,7 @@ def test_words_and_json_say_the_same_and_the_flag_is_what_reaches_it(capsys: pyt
 def test_it_is_said_only_where_it_may_be_and_was_not_asked(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for options in (("--activations", "int16"), ("--activations", "int8"), ("--min-quality", "0.01")):
+    for options in (("--activations", "int16"), ("--activations", "int8"), ("--min-quality", "0.0015")):
         assert _line(capsys, "smollm2", *FAST, *options) is None
     slow = ("--ram", "16", "--ram-gb-s", "0.1", "--cpu", "avx512vbmi")  # reading is everything, prompts too
     assert _fit(capsys, "smollm2", *slow)["other_activations"] is None

@@ -124,7 +124,7 @@ def test_without_a_speed_a_known_host_or_leave_nothing_is_said(
     assert _fit(smol, timed()).rounding is None
     fast = timed(gb_s=500)
     for request in (
-        Request(device="cpu", quality=QualityFloor.parse("0.002")),
+        Request(device="cpu", quality=QualityFloor.parse("0.0015")),
         Request(device="cpu", activations="int16"),
         Request(device="cpu", fixed_activations="int8"),
     ):

@@ -47,6 +47,20 @@ def test_gemma_31b_fits_24_and_32_gb_as_a_plan_only(shipped: Shipped, card_alone
     assert not report.evaluation.speed.decode_tok_s.is_known
 
 
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("Qwen/Qwen3-8B", "keeps the whole model on the card"),
+        ("Qwen/Qwen3-32B", "splits the model between a card and the CPU"),
+    ],
+)
+def test_why_a_card_plan_cannot_be_run(shipped: Shipped, card_alone: Machines, model: str, words: str) -> None:
+    spec = shipped(model)
+    report = fit(spec, card_alone("RTX 4090"), Request())
+    assert (len(report.plan.resident_linears) == len(spec.groups)) is ("whole" in words)
+    assert str(report.runnable_reason).startswith(f"the plan {words}, and this version's engine runs on the CPU only")
+
+
 def test_a_larger_card_leaves_less_in_ram(shipped: Shipped, card_alone: Machines) -> None:
     spec, request = shipped("google/gemma-4-31B-it"), Request(context_tokens=32768)
     in_ram = [
