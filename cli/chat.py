@@ -22,7 +22,11 @@ def chat(
     no_history: Annotated[bool, typer.Option("--no-history", help="Keep no history of what you type.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Raw text as it comes, no Markdown.")] = False,
 ) -> None:
-    """Chat with a model. The first start fetches and quantises it; piped lines are answered one by one."""
+    """Chat with a model. The first start fetches and quantises it; piped lines are answered one by one.
+
+    A piped command that fails (a mistyped /command, a file that is not there) ends the chat there, with its exit code:
+    the lines behind it are not answered.
+    """
     from twofold.profiles.settings import get_settings
 
     settings = get_settings()

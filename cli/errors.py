@@ -41,11 +41,17 @@ def _native_missing(error: Exception) -> TwofoldError:
     return EngineUnavailable(f"the native module is missing: {error}", hint=HOW_TO_BUILD)
 
 
+def _is_help(error: OSError) -> bool:
+    """Whether it happened while Typer wrote a help page, which goes to standard output past our sink."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(modules) and modules[-1].startswith(("typer.", "click."))
+
+
 def _from_os(error: OSError) -> TwofoldError:
     """Files and folders that cannot be used, each error of the system with the path that it is about."""
     import errno
 
-    if error.filename == STDOUT:
+    if error.filename == STDOUT or (error.filename is None and _is_help(error)):
         return unwritten(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _no_space(error)

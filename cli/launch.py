@@ -334,11 +334,15 @@ def open_session(
 
     if launched.template.notice is not None and not raw:
         err().warning(launched.template.notice)
+    params = sampling.params(launched.tokenizer)
+    idle = sampling.idle_words(params)
+    if idle is not None:
+        err().warning(idle)
     return Session(
         launched.engine,
         launched.tokenizer,
         launched.template,
-        sampling.params(launched.tokenizer),
+        params,
         system=answering.system,
         max_tokens=answering.max_tokens,
         stop_strings=answering.stop or (),

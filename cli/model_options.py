@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ResidualBitsOption = Annotated[int | None, typer.Option("--residual-bits", help="Residual width, 4 to 8 bits.")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU threads.")]
-KvOption = Annotated[str | None, typer.Option("--kv", metavar="TYPE", help="KV cache: f16, q8_0 or q4_0.")]
+KvOption = Annotated[str | None, typer.Option("--kv", metavar="TYPE", help="KV cache: f16 (default), q8_0 or q4_0.")]
 KvKOption = Annotated[str | None, typer.Option("--kv-k", metavar="TYPE", help="The cache of keys alone.")]
 KvVOption = Annotated[str | None, typer.Option("--kv-v", metavar="TYPE", help="The cache of values alone.")]
 ActivationsOption = Annotated[
@@ -34,7 +34,12 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would 
 PlanOption = Annotated[
     Path | None, typer.Option("--plan", metavar="FILE", help="Run exactly this saved plan.", show_default=False)
 ]
-CtxOption = Annotated[str | None, typer.Option("--ctx", metavar="TOKENS", help="Context in tokens (32K = 32768).")]
+CtxOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ctx", metavar="TOKENS", help="Context in tokens (32K = 32768; default 8192, or the model's own where less)."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,22 +103,34 @@ _SAMPLING = {
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """What a person asked for; None leaves a value to the model's own defaults.
+    """What a person asked for; None leaves a value to the model's own defaults, and where it has none, to none.
 
     Raises:
         InvalidOption: a value that is out of range.
     """
 
-    temperature: Annotated[float | None, typer.Option("--temp", help="Temperature; 0 takes the likeliest token.")] = (
-        None
-    )
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens; 0 for all.")] = None
-    top_p: Annotated[float | None, typer.Option("--top-p", help="Choose among tokens that make up P.")] = None
-    min_p: Annotated[float | None, typer.Option("--min-p", help="Drop tokens below this part of the likeliest.")] = None
-    repetition_penalty: Annotated[
-        float | None, typer.Option("--repeat-penalty", help="Penalty on tokens already said.")
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            "--temp",
+            help="Temperature; 0 takes the likeliest token. Default, as of all samplers: the model's own; else 0.",
+        ),
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text.")] = None
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens (default 0: all).")
+    ] = None
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="Choose among tokens that make up P (default 1: all).")
+    ] = None
+    min_p: Annotated[
+        float | None, typer.Option("--min-p", help="Drop tokens below this part of the likeliest (default 0: none).")
+    ] = None
+    repetition_penalty: Annotated[
+        float | None, typer.Option("--repeat-penalty", help="Penalty on tokens already said (default 1: none).")
+    ] = None
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text (default 0).")
+    ] = None
 
     def __post_init__(self) -> None:
         from twofold.engine.sampling import SamplingParams
@@ -134,6 +151,16 @@ class SamplingOptions:
 
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return SamplingParams.from_generation_config(tokenizer.generation_config, **values)
+
+    def idle_words(self, params: SamplingParams) -> str | None:
+        """That options were given which do nothing, since the likeliest token is always taken; None where all count."""
+        names = ("seed", "top_p", "min_p") + (("top_k",) if params.temperature == 0 else ())
+        given = [option for name, (option, _) in _SAMPLING.items() if name in names and getattr(self, name) is not None]
+        if not params.greedy or not given:
+            return None
+        why, instead = ("temperature 0", "--temp 0.8") if params.temperature == 0 else ("--top-k 1", "--top-k 40")
+        have = "has" if len(given) == 1 else "have"
+        return f"{' and '.join(given)} {have} no effect at {why}; {instead} samples"
 
 
 @dataclass(frozen=True, slots=True)

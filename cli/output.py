@@ -37,7 +37,7 @@ def is_plain(stream: IO[str]) -> bool:
 
 
 @contextlib.contextmanager
-def _writing(stream: IO[str]) -> Iterator[None]:
+def writing(stream: IO[str]) -> Iterator[None]:
     """Messages that nobody can be shown are no reason to stop; data that is lost is, and the error names the stream."""
     try:
         yield
@@ -87,7 +87,7 @@ class Sink:
     def line(self, text: str = "", style: str | None = None) -> None:
         """One line, optionally in a rich style where the stream has colour. Markup in `text` is not interpreted."""
         shown = self.text(text)
-        with _writing(self.stream):
+        with writing(self.stream):
             if style is None or is_plain(self.stream):
                 print(shown, file=self.stream, flush=True)
             else:
@@ -139,7 +139,7 @@ class Sink:
             table.add_column(column, overflow="fold")  # an ellipsis would hide digits
         for row in rows:
             table.add_row(*(self.text(cell) for cell in row))
-        with _writing(self.stream):
+        with writing(self.stream):
             self.console.print(table)
 
     def _plain_table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -205,13 +205,13 @@ def err() -> Sink:
 def print_json(document: Any) -> None:
     """One JSON document on stdout. NaN and infinity are refused: they are not JSON."""
     text = json.dumps(document, indent=2, allow_nan=False)
-    with _writing(sys.stdout):
+    with writing(sys.stdout):
         print(text, flush=True)
 
 
 def print_bytes(data: bytes) -> None:
     """Exactly these bytes on stdout, whatever the terminal's encoding."""
-    with _writing(sys.stdout):
+    with writing(sys.stdout):
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()

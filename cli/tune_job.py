@@ -125,8 +125,8 @@ class TuneJob:
                 raise
         finally:
             self.bench.close()
-        tuned = target.plan(result.point).model_copy(update={"tuned": True})
-        plan = tuned if result.n_others else self._known_plan()  # else nothing was compared
+        found = target.plan(result.point).model_copy(update={"tuned": result.is_tuned})
+        plan = found if result.n_others else self._known_plan()  # else nothing was compared
         notes += self._notes(result)
         points = (result.baseline, result.candidate)
         tokens_by = self._tokens_by(*points)
@@ -183,7 +183,10 @@ class TuneJob:
         return replace(report, plan=plan, verification=filled)
 
     def keep(self, report: TuneReport) -> Path | None:
-        """Save the plan for later sessions; None where it was neither compared nor filled."""
+        """Save the plan for later sessions, also trial 0 where nothing beat it: an earlier winner no longer holds then.
+
+        None where it was neither compared nor filled.
+        """
         from twofold.profiles.plan_store import TunedPlan, save_tuned
 
         is_compared = report.result is not None and report.result.n_others > 0

@@ -232,5 +232,7 @@ LEAST_HINT = 64
 def _kept(plan: Plan, path: Path | None, *, is_tuned: bool) -> str:
     if path is None:
         return "nothing was saved"
-    as_before = "" if is_tuned else ", which is what they did before"
-    return f"saved: twofold chat and run use it for this model at {plan.context_tokens} tokens{as_before}"
+    use = f"twofold chat and run use it for this model at {plan.context_tokens} tokens"
+    if is_tuned or plan.tuned:
+        return f"saved: {use}"
+    return f"measured, default kept: {use}, and call no plan tuned"

@@ -87,7 +87,8 @@ def _seed(session: Session, argument: str) -> None:
     """show the seed of the sampling; with a number, set it"""
     if argument:
         session.params = replace(session.params, seed=_number(argument, int, "/seed 7"))
-    _say(f"seed {session.params.seed}")
+    idle = " (no effect at temperature 0: /temp 0.8 samples)" if session.params.temperature == 0 else ""
+    _say(f"seed {session.params.seed}{idle}")
 
 
 def _temp(session: Session, argument: str) -> None:
@@ -104,6 +105,7 @@ def _save(session: Session, argument: str) -> None:
     if not argument:
         raise InvalidOption("/save needs a file", hint="/save talk.json")
     path = Path(argument).expanduser()
+    _check_folder(path, "/save")
     if path.exists():
         try:
             read_session(path)
@@ -175,8 +177,18 @@ def _number(text: str, kind: Callable[[str], Number], example: str) -> Number:
         raise InvalidOption("not a number", found=repr(text), hint=example) from None
 
 
+def _check_folder(path: Path, command: str) -> None:
+    """A folder that is not there is more likely mistyped than meant to be made."""
+    folder = str(path.parent)
+    if not path.parent.is_dir():
+        raise InvalidOption(
+            f"the folder of {command} is not there", found=folder, hint=f"mkdir -p {shlex.quote(folder)}"
+        )
+
+
 def _new_file(text: str) -> Path:
     path = Path(text).expanduser()
+    _check_folder(path, "/plan")
     if path.exists():
         raise TwofoldError(f"{path} exists", hint="choose another name")
     return path

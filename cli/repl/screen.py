@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import IO, Protocol
 
-from twofold.cli.output import Sink, err, is_plain
+from twofold.cli.output import Sink, err, is_plain, writing
 from twofold.cli.repl.blocks import BlockSplitter
 from twofold.engine.session import Piece
 
@@ -43,8 +43,9 @@ class PlainScreen:
         self._thinking = thinking
         stream = sys.stderr if thinking else self._sink.stream
         text = piece.text.translate(_CONTROL) if self._is_terminal or thinking else piece.text
-        stream.write(self._sink.glyphs(text))
-        stream.flush()
+        with writing(stream):
+            stream.write(self._sink.glyphs(text))
+            stream.flush()
         self._last = text[-1:] or self._last
 
     def end(self) -> None:
@@ -53,8 +54,9 @@ class PlainScreen:
     def _break_line(self) -> None:
         if self._last != "\n":
             stream = sys.stderr if self._thinking else self._sink.stream
-            stream.write("\n")
-            stream.flush()
+            with writing(stream):
+                stream.write("\n")
+                stream.flush()
         self._last, self._thinking = "\n", False
 
 
@@ -95,11 +97,13 @@ class MarkdownScreen:
         if self._shown:
             self._write("\n")
         self._shown = True
-        self._sink.console.print(Markdown(self._sink.text(block), code_theme="ansi_dark", hyperlinks=False))
+        with writing(self._sink.stream):
+            self._sink.console.print(Markdown(self._sink.text(block), code_theme="ansi_dark", hyperlinks=False))
 
     def _write(self, text: str) -> None:
-        self._sink.stream.write(self._sink.glyphs(text))
-        self._sink.stream.flush()
+        with writing(self._sink.stream):
+            self._sink.stream.write(self._sink.glyphs(text))
+            self._sink.stream.flush()
 
 
 def make_screen(*, plain: bool) -> Screen:

@@ -45,8 +45,9 @@ def test_a_reader_of_errors_that_leaves_does_not_hide_the_exit_code(command: str
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_output_that_is_lost_is_an_error(unbuffered: str) -> None:
-    result = shell("twofold cards --format json > /dev/full", PYTHONUNBUFFERED=unbuffered)
+@pytest.mark.parametrize("command", ["cards --format json", "cards", "--help", "fit --help", "--version"])
+def test_output_that_is_lost_is_an_error(unbuffered: str, command: str) -> None:
+    result = shell(f"twofold {command} > /dev/full", PYTHONUNBUFFERED=unbuffered)
     assert result.returncode == 1
     assert result.stderr.splitlines() == [
         "error: standard output cannot be written: No space left on device",

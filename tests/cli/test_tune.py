@@ -57,7 +57,7 @@ def test_json_holds_plan_default_comparison_and_noise(
     shown = capsys.readouterr()
     found = json.loads(shown.out)
     assert shown.err.splitlines()[0] == "trial 0" and "filling the context" in shown.err.splitlines()
-    assert found["plan"]["tuned"] and not found["trial_0"]["tuned"]
+    assert found["plan"]["tuned"] is found["is_tuned"] and not found["trial_0"]["tuned"]
     assert found["turn"] == {"cached_tokens": 128, "prompt_tokens": 64, "answer_tokens": 64}
     for name in ("trial_0_turn_s", "noise_floor"):
         assert _is_figure(found[name]) and found[name]["source"] == "measured" and found[name]["n"] >= 4
@@ -85,14 +85,16 @@ def test_chat_uses_the_plan_unless_something_else_is_asked_for(
     assert not _opened(tiny_checkpoint).plan.tuned
     assert tune(*QUICK) == 0
     shown = capsys.readouterr().out
-    assert "trial 0" in shown and "saved: twofold chat and run use it" in shown and "the cache type stays f16" in shown
+    assert "trial 0" in shown and "twofold chat and run use it" in shown and "the cache type stays f16" in shown
+    has_won = "the candidate won" in shown
+    assert ("saved: " in shown) is has_won and ("measured, default kept: " in shown) is not has_won
     opened = _opened(tiny_checkpoint)
-    assert opened.plan.tuned and opened.engine.plan == opened.plan and header(opened.plan).endswith("· tuned")
-    assert '"tuned": true' in opened.plan.to_json()
+    assert opened.engine.plan == opened.plan and header(opened.plan).endswith("· tuned") is has_won
+    assert f'"tuned": {str(has_won).lower()}' in opened.plan.to_json()
     other_threads = opened.plan.threads + 1
     for options in ({"ctx": 128}, {"kv": "q8_0"}, {"threads": other_threads}):
         assert not _opened(tiny_checkpoint, **options).plan.tuned
-    assert _opened(tiny_checkpoint, threads=opened.plan.threads).plan.tuned
+    assert _opened(tiny_checkpoint, threads=opened.plan.threads).plan.tuned is has_won
 
 
 def test_activations_stay_as_asked_and_nothing_of_two_kinds_mixes(
@@ -108,6 +110,10 @@ def test_activations_stay_as_asked_and_nothing_of_two_kinds_mixes(
     studies = [line for line in journal.read_text().splitlines() if json.loads(line)["op_code"] == 0]
     assert len({json.loads(line)["study_name"] for line in studies}) == 2
     assert len(list(tuned_dir().glob("*.json"))) == 2
+    for path in tuned_dir().glob("*.json"):
+        kept = json.loads(path.read_text())
+        kept["plan"]["tuned"] = True  # as if a candidate had won: which plan is opened is told apart by it
+        path.write_text(json.dumps(kept))
     for activations in ("int16", "int8"):
         opened = _opened(tiny_checkpoint, activations=activations)
         assert opened.plan.tuned and opened.plan.activations == opened.engine.config.activations == activations
@@ -119,6 +125,9 @@ def test_a_plan_of_another_build_is_reported_and_not_used(
     assert tune(*QUICK) == 0
     (path,) = tuned_dir().glob("*.json")
     kept = json.loads(path.read_text())
+    kept["plan"]["tuned"] = True  # whether a candidate won is the machine's to say
+    path.write_text(json.dumps(kept))
+    assert _opened(tiny_checkpoint).plan.tuned
     kept["machine"]["build"] = "0000000 feedbeef"
     path.write_text(json.dumps(kept))
     capsys.readouterr()

@@ -53,7 +53,7 @@ def test_seed_and_temperature(tiny_session: Any, capsys: pytest.CaptureFixture[s
     run_command(tiny_session, "/seed 42")
     run_command(tiny_session, "/temp 0.5")
     assert (tiny_session.params.seed, tiny_session.params.temperature) == (42, 0.5)
-    assert capsys.readouterr().err == "seed 42\ntemperature 0.5\n"
+    assert capsys.readouterr().err == "seed 42 (no effect at temperature 0: /temp 0.8 samples)\ntemperature 0.5\n"
     for bad in ("/seed x", "/seed -1", "/seed 1e3", "/temp x", "/temp nan", "/temp inf", "/temp -1"):
         with pytest.raises(InvalidOption):
             run_command(tiny_session, bad)
@@ -121,3 +121,12 @@ def test_saving_overwrites_nothing_else(tiny_session: Any, tmp_path: Path) -> No
     for command in ("/save", "/load"):
         with pytest.raises(InvalidOption):
             run_command(tiny_session, command)
+
+
+@pytest.mark.parametrize("command", ["/save", "/plan"])
+def test_a_folder_that_is_not_there_is_not_made(tiny_session: Any, tmp_path: Path, command: str) -> None:
+    folder = tmp_path / "no such" / "folder"
+    with pytest.raises(InvalidOption, match=f"the folder of {command} is not there") as failure:
+        run_command(tiny_session, f"{command} {folder / 'x.json'}")
+    assert failure.value.hint == f"mkdir -p '{folder}'"
+    assert not folder.parent.exists()

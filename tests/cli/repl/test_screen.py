@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 
 import pytest
 
+from twofold.cli.errors import explain
+from twofold.cli.output import STDOUT
 from twofold.cli.repl.screen import MarkdownScreen, PlainScreen
 from twofold.engine.session import Piece
 
@@ -83,3 +87,16 @@ def test_thinking_is_dim_and_apart() -> None:
     shown = terminal.getvalue()
     assert shown.startswith("\x1b[2mhm \x1b[22m\x1b[2myes\x1b[22m\n\n")
     assert "A" in shown.split("\n\n", 1)[1]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("screen", [PlainScreen, MarkdownScreen])
+def test_an_answer_that_cannot_be_written_blames_standard_output(screen: type[PlainScreen | MarkdownScreen]) -> None:
+    full = open("/dev/full", "w", encoding="utf-8")  # noqa: SIM115 - closing it fails as writing does
+    with pytest.raises(OSError, match="No space left") as failed:
+        show(screen(full), ("answer", "a\n\n"), ("answer", "b\n"))
+    assert failed.value.filename == STDOUT
+    known = explain(failed.value)
+    assert known is not None and known.what.startswith("standard output cannot be written")
+    with contextlib.suppress(OSError):
+        full.close()
