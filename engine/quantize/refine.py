@@ -163,10 +163,16 @@ class Refiner:
             "kl": (self.before, self.after),
         }
         aside = self.job.state.with_suffix(".new")
-        with aside.open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with aside.open("wb") as file:
+                torch.save(state, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except RuntimeError as error:
+            # torch says nothing of why it could not write; what the file said is the context.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
         aside.replace(self.job.state)
 
     def _resume(self) -> int:

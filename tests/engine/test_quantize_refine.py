@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import json
 import shutil
@@ -336,6 +337,19 @@ def test_gradients_are_those_of_the_loss(request: pytest.FixtureRequest, tmp_pat
                 for sign in (1, -1)
             )
             assert (up - down) / (2 * size) == pytest.approx(float(gradient.square().sum()), rel=0.03)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_is_told_from_other_errors(
+    quantizable_folder: Path, spec: ModelSpec, text: Calibration, plain: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "training.new").symlink_to("/dev/full")
+    with open_weights(quantizable_folder) as source:
+        refiner = _refiner(source, plain, spec, text.texts, tmp_path)
+        with pytest.raises(OSError, match="No space left") as caught:
+            refiner._keep(1)
+    assert caught.value.errno == errno.ENOSPC
+    assert not (tmp_path / "training.pt").exists()
 
 
 def test_long_texts_are_cut_and_some_held_back() -> None:
