@@ -25,19 +25,33 @@ def fit(
     model: Annotated[
         str | None, typer.Argument(help="Hub id, folder, .gguf file or alias. Without: rank known models.")
     ] = None,
-    card: Annotated[str | None, typer.Option(help="Plan for this graphics card, by name.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Plan for the machine of this profile.")] = None,
-    ram: Annotated[str | None, typer.Option(help="Free RAM of the host in GiB.")] = None,
-    ram_gb_s: Annotated[str | None, typer.Option("--ram-gb-s", help="RAM read bandwidth of the host in GB/s.")] = None,
-    cpu: Annotated[str | None, typer.Option(help="Kernel tier of the host: generic, avx2, avx512, avx512vbmi.")] = None,
-    ctx: Annotated[str | None, typer.Option(help="Context in tokens (32K = 32768; default 8192).")] = None,
-    kv: Annotated[str | None, typer.Option(help="KV cache: f16, q8_0 or q4_0 (default: f16 where it fits).")] = None,
-    kv_v: Annotated[str | None, typer.Option("--kv-v", help="The cache of V, where it is not K's.")] = None,
+    card: Annotated[str | None, typer.Option(metavar="NAME", help="Plan for this graphics card, by name.")] = None,
+    profile: Annotated[str | None, typer.Option(metavar="NAME", help="Plan for the machine of this profile.")] = None,
+    ram: Annotated[str | None, typer.Option(metavar="GIB", help="Free RAM of the host in GiB.")] = None,
+    ram_gb_s: Annotated[
+        str | None, typer.Option("--ram-gb-s", metavar="GB/S", help="RAM read bandwidth of the host in GB/s.")
+    ] = None,
+    cpu: Annotated[
+        str | None, typer.Option(metavar="TIER", help="Kernel tier of the host: generic, avx2, avx512, avx512vbmi.")
+    ] = None,
+    ctx: Annotated[
+        str | None, typer.Option(metavar="TOKENS", help="Context in tokens (32K = 32768; default 8192).")
+    ] = None,
+    kv: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="KV cache: f16, q8_0 or q4_0 (default: f16 where it fits).")
+    ] = None,
+    kv_v: Annotated[
+        str | None, typer.Option("--kv-v", metavar="TYPE", help="The cache of V, where it is not K's.")
+    ] = None,
     activations: ActivationsOption = None,
-    min_quality: Annotated[str | None, typer.Option(help="Quality floor: q8, q6, q4, or a KL divergence.")] = None,
-    margin: Annotated[str | None, typer.Option(help="MiB to leave free on each device (default 512).")] = None,
-    vram: Annotated[str | None, typer.Option(help="Free VRAM in MiB, instead of what is known.")] = None,
-    residual_bits: Annotated[str | None, typer.Option(help="Residual width, 4 to 8 bits.")] = None,
+    min_quality: Annotated[
+        str | None, typer.Option(metavar="FLOOR", help="Quality floor: q8, q6, q4, or a KL divergence.")
+    ] = None,
+    margin: Annotated[
+        str | None, typer.Option(metavar="MIB", help="MiB to leave free on each device (default 512).")
+    ] = None,
+    vram: Annotated[str | None, typer.Option(metavar="MIB", help="Free VRAM in MiB, instead of what is known.")] = None,
+    residual_bits: Annotated[str | None, typer.Option(metavar="BITS", help="Residual width, 4 to 8 bits.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print each term: formula, value, provenance.")] = False,
     pareto: Annotated[bool, typer.Option("--pareto", help="Show speed against quality and context.")] = False,
     html: Annotated[
@@ -47,29 +61,34 @@ def fit(
         bool, typer.Option("--force", help="Exit with 0 all the same, and take --vram as stated.")
     ] = False,
     trials: Annotated[
-        str | None, typer.Option(help="Plans for a card to try beside the analytic default (100; 0: none).")
+        str | None,
+        typer.Option(metavar="N", help="Plans for a card to try beside the analytic default (100; 0: none)."),
     ] = None,
     storage: Annotated[
         str | None, typer.Option(metavar="URL", help="Keep and share the trials there: an Optuna storage.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
+        str, typer.Option(metavar="NAME", help="twofold, or llama.cpp: judge a GGUF file by reported runs of it.")
     ] = "twofold",
     weights_name: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="llama.cpp: a file of MODEL as reported runs name it (`Qwen3.8-27B Q6_K`); MODEL may be left out "
-            "where such a run, or a known model, has that name."
+            "where such a run, or a known model, has that name.",
         ),
     ] = None,
     weights_mib: Annotated[
-        str | None, typer.Option(help="llama.cpp: MiB of the file's weights on the card, as its log says.")
+        str | None,
+        typer.Option(metavar="MIB", help="llama.cpp: MiB of the file's weights on the card, as its log says."),
     ] = None,
-    mmproj_mib: Annotated[str | None, typer.Option(help="llama.cpp: MiB of a vision projector's file.")] = None,
+    mmproj_mib: Annotated[
+        str | None, typer.Option(metavar="MIB", help="llama.cpp: MiB of a vision projector's file.")
+    ] = None,
     draft_mtp: Annotated[
-        str | None, typer.Option(help="llama.cpp: tokens drafted by the file's own head (default 0).")
+        str | None, typer.Option(metavar="N", help="llama.cpp: tokens drafted by the file's own head (default 0).")
     ] = None,
-    slots: Annotated[str | None, typer.Option(help="llama.cpp: parallel slots (default 1).")] = None,
+    slots: Annotated[str | None, typer.Option(metavar="N", help="llama.cpp: parallel slots (default 1).")] = None,
     output: FormatOption = "human",
 ) -> None:
     """Say whether a model fits a machine, how fast it would be, and what else would serve.

@@ -231,8 +231,8 @@ def _measured_kls(ref: ModelRef) -> dict[tuple[int, Activations], Figure]:
     if ref.kind == "checkpoint":
         folders = [ref.path] if ref.path is not None else []
     found: dict[tuple[int, Activations], Figure] = {}
-    for made in map(config_of, folders):
-        for one in get_args(Activations) if made is not None else ():
+    for made in filter(None, map(config_of, folders)):
+        for one in get_args(Activations):
             kl = checkpoint_kl(measured_under(made.measured, made.activations, one))
             if kl is not None:
                 found[made.residual_bits, one] = kl

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from twofold.engine.sampling import SamplingParams
     from twofold.engine.text import Tokenizer
 
-ResidualBitsOption = Annotated[int | None, typer.Option("--residual-bits", help="Residual width, 4 to 8 bits.")]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", help="CPU threads.")]
+ResidualBitsOption = Annotated[
+    int | None, typer.Option("--residual-bits", metavar="BITS", help="Residual width, 4 to 8 bits.")
+]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", metavar="N", help="CPU threads.")]
 KvOption = Annotated[str | None, typer.Option("--kv", metavar="TYPE", help="KV cache: f16 (default), q8_0 or q4_0.")]
 KvKOption = Annotated[str | None, typer.Option("--kv-k", metavar="TYPE", help="The cache of keys alone.")]
 KvVOption = Annotated[str | None, typer.Option("--kv-v", metavar="TYPE", help="The cache of values alone.")]
@@ -113,23 +115,26 @@ class SamplingOptions:
         float | None,
         typer.Option(
             "--temp",
+            metavar="T",
             help="Temperature; 0 takes the likeliest token. Default, as of all samplers: the model's own; else 0.",
         ),
     ] = None
     top_k: Annotated[
-        int | None, typer.Option("--top-k", help="Choose among the K likeliest tokens (default 0: all).")
+        int | None, typer.Option("--top-k", metavar="K", help="Choose among the K likeliest tokens (default 0: all).")
     ] = None
     top_p: Annotated[
-        float | None, typer.Option("--top-p", help="Choose among tokens that make up P (default 1: all).")
+        float | None, typer.Option("--top-p", metavar="P", help="Choose among tokens that make up P (default 1: all).")
     ] = None
     min_p: Annotated[
-        float | None, typer.Option("--min-p", help="Drop tokens below this part of the likeliest (default 0: none).")
+        float | None,
+        typer.Option("--min-p", metavar="P", help="Drop tokens below this part of the likeliest (default 0: none)."),
     ] = None
     repetition_penalty: Annotated[
-        float | None, typer.Option("--repeat-penalty", help="Penalty on tokens already said (default 1: none).")
+        float | None,
+        typer.Option("--repeat-penalty", metavar="X", help="Penalty on tokens already said (default 1: none)."),
     ] = None
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Seed of the sampling: same seed, same text (default 0).")
+        int | None, typer.Option("--seed", metavar="N", help="Seed of the sampling: same seed, same text (default 0).")
     ] = None
 
     def __post_init__(self) -> None:
@@ -172,7 +177,9 @@ class AnswerOptions:
     """
 
     system: Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System prompt.")] = None
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Longest answer in tokens.")] = None
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", min=1, help="Longest answer in tokens.")
+    ] = None
     stop: Annotated[
         list[str] | None,
         typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from twofold.cli.format_option import FormatOption
+
 if TYPE_CHECKING:
     from twofold.cli.quantize_job import Job
 
@@ -34,24 +36,21 @@ def quantize(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it takes, then stop.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start again over an earlier quantisation.")] = False,
-    format: Annotated[str, typer.Option("--format", help="human or json.")] = "human",
+    output: FormatOption = "human",
 ) -> None:
     """Quantise a model into a 2-bit base and a residual, once; the result is kept and used by chat and run."""
     from twofold.cli.quantize_job import Job, default_folder
     from twofold.engine.graph.registry import graph_of
     from twofold.engine.quantize.options import DEFAULT_CALIBRATION_TOKENS, QuantizeOptions
-    from twofold.profiles.errors import InvalidOption
     from twofold.profiles.sources import read_spec, resolve
 
-    if format not in ("human", "json"):
-        raise InvalidOption("--format is not known", found=format, needed="human or json", hint="--format human")
     tokens = DEFAULT_CALIBRATION_TOKENS if calibration_tokens is None else calibration_tokens
     options = QuantizeOptions(residual_bits=residual_bits, seed=seed, refine_passes=refine)
     ref = resolve(model)
     spec = read_spec(ref)
     graph_of(spec)
     folder = out if out is not None else default_folder(ref, options)
-    job = Job(ref, spec, folder, options, calibration, tokens, as_json=format == "json")
+    job = Job(ref, spec, folder, options, calibration, tokens, as_json=output == "json")
     if dry_run:
         job.show_costs(force=force)
         return

@@ -164,9 +164,23 @@ class Job:
         if text.warning is not None:
             err().warning(text.warning)
         begin = time.monotonic()
-        with bar("quantising") as tell:
-            run(source, self.spec, self.folder, self.options, text, tell, force=force)
+        try:
+            with bar("quantising") as tell:
+                run(source, self.spec, self.folder, self.options, text, tell, force=force)
+        except (KeyboardInterrupt, SystemExit):  # SIGTERM and SIGHUP end in the second one
+            self._say_kept(force=force)
+            raise
         return time.monotonic() - begin
+
+    def _say_kept(self, *, force: bool) -> None:
+        """What a stopped run left, for whoever wonders whether it starts over."""
+        from twofold.engine.quantize.workspace import left_by
+
+        done = left_by(self.folder, self.options).layers
+        step = "step" if self.options.refine_passes else "layer"
+        kept = "nothing is" if not done else f"{done} {step} is" if done == 1 else f"{done} {step}s are"
+        again = "the same command without --force" if force else "the same command"
+        err().prose(f"{kept} finished and kept: {again} {'goes on from there' if done else 'starts over'}")
 
 
 def available_ram_bytes() -> int | None:

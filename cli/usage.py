@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import typer
@@ -39,9 +39,43 @@ class Commands(TyperGroup):
 
 def explained(error: Exception, root: Any) -> TwofoldError:
     """Typer's error in the words of this program."""
+    hint = " ".join(("twofold", *_command_path(error, root), "--help"))
+    option = getattr(error, "option_name", None)
+    if option is not None and hasattr(error, "possibilities"):
+        if option == "--json" and _has_format(error):
+            hint = "--format json"
+        error.possibilities = _near(option, error.possibilities)
+    checked: Any = error.__cause__ or error.__context__
+    if hasattr(checked, "errors") and hasattr(error, "message"):
+        error.message = _value_words(checked)
     text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
-    what = text[:1].lower() + text[1:]
-    return InvalidOption(what, hint=" ".join(("twofold", *_command_path(error, root), "--help")))
+    return InvalidOption(text[:1].lower() + text[1:], hint=hint)
+
+
+def _has_format(error: Exception) -> bool:
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return any("--format" in one.opts for one in getattr(command, "params", ()))
+
+
+def _near(option: str, names: Sequence[str] | None) -> list[str] | None:
+    """Those of the parser's guesses that are spelled like the option, whatever they share in dashes."""
+    import difflib
+
+    bare = {name.lstrip("-"): name for name in names or ()}
+    return [bare[name] for name in difflib.get_close_matches(option.lstrip("-"), bare)] or None
+
+
+def _value_words(checked: Any) -> str:
+    """What is wrong with a value, from the validation error that Typer had."""
+    first = checked.errors()[0]
+    found, limits = f"{first.get('input')!r}", first.get("ctx") or {}
+    bounds = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    for name, words in bounds.items():
+        if name in limits:
+            return f"{found} is not {words} {limits[name]:,}"
+    kinds = {"int": "no whole number", "float": "no number", "bool": "neither yes nor no"}
+    kind = kinds.get(str(first["type"]).split("_")[0])
+    return f"{found} is {kind}" if kind is not None else str(first["msg"]).removeprefix("Value error, ")
 
 
 def _command_path(error: Exception, root: Any) -> list[str]:

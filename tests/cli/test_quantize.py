@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from twofold.cli.app import build_app
+from twofold.cli.errors import run_app
+from twofold.engine.quantize.options import QuantizeOptions
+from twofold.engine.quantize.workspace import left_by
 
 
 def twofold(*arguments: str | Path, **changes: str) -> subprocess.CompletedProcess[str]:
@@ -133,3 +140,44 @@ def test_a_truncated_model_is_refused(quantizable_folder: Path, tmp_path: Path) 
     _no_traceback(result)
     assert not out.exists()
     assert not out.with_name("ckpt.partial").exists()
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_a_stopped_run_finished_is_kept_and_said(
+    quantizable_folder: Path,
+    tmp_path: Path,
+    isolated_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    force: bool,
+) -> None:
+    folder = tmp_path / "ckpt"
+    asked = ["quantize", str(quantizable_folder), "-o", str(folder), "--calibration-tokens", "400", "--yes"]
+
+    @contextlib.contextmanager
+    def stopping(title: str) -> Iterator[Callable[[int, int, str], None]]:
+        """Ctrl-C as soon as a layer is finished."""
+
+        def tell(done: int, total: int, what: str) -> None:
+            if title == "quantising" and left_by(folder, QuantizeOptions()).layers >= 1:
+                raise KeyboardInterrupt
+
+        yield tell
+
+    with monkeypatch.context() as patch:
+        patch.setattr("twofold.cli.quantize_job.bar", stopping)
+        assert run_app(lambda: build_app()([*asked, *(["--force"] if force else [])])) == 130
+    done = left_by(folder, QuantizeOptions()).layers
+    told = capsys.readouterr().err
+    again = "the same command without --force" if force else "the same command"
+    assert f"{done} layer{'' if done == 1 else 's'} {'is' if done == 1 else 'are'} finished and kept: {again}" in told
+    assert done >= 1 and told.endswith("interrupted\n")
+    starts: list[int] = []
+
+    @contextlib.contextmanager
+    def watching(title: str) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda done, total, what: starts.append(done) if title == "quantising" else None
+
+    monkeypatch.setattr("twofold.cli.quantize_job.bar", watching)
+    assert run_app(lambda: build_app()(asked)) == 0
+    assert min(starts) >= done and (folder / "config.json").is_file()
