@@ -108,7 +108,7 @@ def _refuse_to_replace(path: Path, force: bool, markdown: bool) -> None:
 @app.command("import")
 def import_(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A profile, or a .jsonl of runs; - is standard input.")],
-    name: Annotated[str | None, typer.Option("--name", help="The name to keep it under.")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="The name to keep it under.")] = None,
     output_format: FormatOption = "human",
 ) -> None:
     """Check somebody's profile and keep it for planning (`twofold fit --profile NAME`).
