@@ -187,7 +187,10 @@ def build_machine(
 
 def local_machine() -> MachineBudget:
     """This machine: memory and cards as they are now, bandwidths as the last `twofold probe` measured them, and the
-    kernels' times that `twofold bench MODEL --kernels` left.
+    kernels' times that `twofold bench MODEL --kernels` left; of its kernel tiers the one that `TWOFOLD_CPU_ISA` forces.
+
+    Raises:
+        InvalidOption: that names no tier of this machine.
     """
     from dataclasses import replace
 
@@ -217,7 +220,35 @@ def local_machine() -> MachineBudget:
         now = now.model_copy(update={"ram": now.ram.model_copy(update=speeds), "gpus": gpus, "complete": last.complete})
     machine = from_profile(now, label="this machine", is_this_machine=True)
     assert machine.host is not None
-    return replace(machine, host=replace(machine.host, own=own_runs(now)), notes=(*machine.notes, *notes))
+    host = replace(machine.host, own=own_runs(now))
+    forced = forced_tier()
+    if forced is not None:
+        host = replace(host, isa_tier=forced)
+    return replace(machine, host=host, notes=(*machine.notes, *notes))
+
+
+def forced_tier() -> str | None:
+    """The kernel tier that `TWOFOLD_CPU_ISA` forces here; None where it is not set, or there is no native module.
+
+    Raises:
+        InvalidOption: it names none, or one that this machine lacks.
+    """
+    import os
+
+    from twofold.kernels.cpu import missing_reason, native
+
+    wanted = os.environ.get("TWOFOLD_CPU_ISA")
+    if not wanted or missing_reason() is not None:
+        return None
+    try:
+        return str(native().active_tier())
+    except ValueError as error:
+        raise InvalidOption(
+            f"the CPU kernels cannot run as asked: {error}",
+            found=wanted,
+            needed=" or ".join(native().available_tiers()),
+            hint="unset TWOFOLD_CPU_ISA",
+        ) from None
 
 
 def gguf_flag(ref: ModelRef) -> str | None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -12,6 +15,7 @@ from twofold.cli import launch
 from twofold.cli.errors import run_app
 from twofold.cli.launch_options import LaunchOptions
 from twofold.cli.output import Sink, confirm
+from twofold.kernels.cpu import missing_reason
 from twofold.profiles.errors import InvalidOption, ModelNotFound
 from twofold.profiles.sources import fetch, read_spec, resolve
 
@@ -76,3 +80,26 @@ def test_a_no_is_no_error(isolated_home: object, monkeypatch: pytest.MonkeyPatch
     code = run_app(lambda: confirm("quantise it?", assume_yes=False, hint="--yes", declined=nothing))
     assert code == 1 and f"stopped: {nothing}" in shown.getvalue()
     assert "error" not in shown.getvalue() and "hint" not in shown.getvalue() and "\x1b" not in shown.getvalue()
+
+
+def _fit(*arguments: str, isa: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: the native module reads the variable once."""
+    command = [sys.executable, "-m", "twofold", "fit", *arguments]
+    environment = os.environ | {"TWOFOLD_CPU_ISA": isa}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="needs the native module")
+def test_a_forced_instruction_set_is_planned_with(isolated_home: object) -> None:
+    done = _fit("smollm2", "--format", "json", isa="generic")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["plan"]["cpu_isa"] == "generic"
+
+
+@pytest.mark.skipif(missing_reason() is not None, reason="needs the native module")
+def test_an_unknown_instruction_set_is_an_error_in_fit_as_in_chat(isolated_home: object) -> None:
+    for arguments in (["smollm2"], []):
+        done = _fit(*arguments, isa="nonsense")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "TWOFOLD_CPU_ISA=nonsense" in done.stderr and done.stderr.endswith("hint: unset TWOFOLD_CPU_ISA\n")
+    assert _fit("smollm2", "--card", "4090", isa="nonsense").returncode == 0  # about another machine
