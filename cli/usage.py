@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from twofold.profiles.errors import InvalidOption, TwofoldError
+from twofold.profiles.problems import problem_words
 
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """The class above Typer's own, whether Typer brings its parser along or takes click's."""
@@ -47,7 +48,7 @@ def explained(error: Exception, root: Any) -> TwofoldError:
         error.possibilities = _near(option, error.possibilities)
     checked: Any = error.__cause__ or error.__context__
     if hasattr(checked, "errors") and hasattr(error, "message"):
-        error.message = _value_words(checked)
+        error.message = problem_words(checked.errors()[0])
     text = str(error.format_message()).rstrip(".")  # type: ignore[attr-defined]
     return InvalidOption(text[:1].lower() + text[1:], hint=hint)
 
@@ -63,19 +64,6 @@ def _near(option: str, names: Sequence[str] | None) -> list[str] | None:
 
     bare = {name.lstrip("-"): name for name in names or ()}
     return [bare[name] for name in difflib.get_close_matches(option.lstrip("-"), bare)] or None
-
-
-def _value_words(checked: Any) -> str:
-    """What is wrong with a value, from the validation error that Typer had."""
-    first = checked.errors()[0]
-    found, limits = f"{first.get('input')!r}", first.get("ctx") or {}
-    bounds = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    for name, words in bounds.items():
-        if name in limits:
-            return f"{found} is not {words} {limits[name]:,}"
-    kinds = {"int": "no whole number", "float": "no number", "bool": "neither yes nor no"}
-    kind = kinds.get(str(first["type"]).split("_")[0])
-    return f"{found} is {kind}" if kind is not None else str(first["msg"]).removeprefix("Value error, ")
 
 
 def _command_path(error: Exception, root: Any) -> list[str]:

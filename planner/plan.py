@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from twofold.profiles.activations import USUAL, Activations
 from twofold.profiles.errors import InvalidProfile
+from twofold.profiles.problems import problem_words
 
 SCHEMA_VERSION: Final = 1
 MAX_MIB: Final = float(1 << 30)
@@ -133,4 +134,4 @@ _HINT = "/plan FILE in a session of twofold chat saves one"
 def _invalid(error: ValidationError) -> InvalidProfile:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "the file"
-    return InvalidProfile(f"the plan is not valid: {where}: {first['msg']}", hint=_HINT)
+    return InvalidProfile(f"the plan is not valid: {where}: {problem_words(first)}", hint=_HINT)

@@ -13,6 +13,7 @@ from twofold.engine.sampling import SamplingParams
 from twofold.engine.session.history import History, Turn
 from twofold.profiles.errors import CorruptFile
 from twofold.profiles.files import write_atomically
+from twofold.profiles.problems import problem_words
 
 SCHEMA_VERSION: Literal[1] = 1
 MAX_FILE_BYTES = 64 << 20
@@ -83,7 +84,7 @@ def read_session(path: Path) -> SavedSession:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         raise CorruptFile(
-            f"{path} is not a saved conversation: {where}: {first['msg']}", hint="/save FILE writes one"
+            f"{path} is not a saved conversation: {where}: {problem_words(first)}", hint="/save FILE writes one"
         ) from error
     roles = [turn.role for turn in saved.turns]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2:

@@ -69,3 +69,4 @@ def test_what_is_no_plan_is_refused(change: dict[str, Any]) -> None:
         with pytest.raises(InvalidProfile, match="the plan is not valid") as refused:
             read()
         assert refused.value.hint
+        assert not any(words in refused.value.what for words in ("Input should", "Value error", "String should"))
