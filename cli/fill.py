@@ -149,7 +149,7 @@ def _judged(plan: Plan, upper_mib: float, seen: dict[str, Any], code: int, compl
     return Filled(
         context_tokens=plan.context_tokens,
         reached_tokens=reached,
-        rows=plan.verify_rows,
+        rows=int(seen.get("rows", 0)),
         peak_mib=peak,
         expected_mib=plan.expected_ram_mib,
         upper_mib=upper_mib,
@@ -194,9 +194,13 @@ def _fill(checkpoint: Path, plan: Plan) -> None:
 
     engine.prefill(text, on_progress)
     engine.dry_step(DraftTree(engine.tree))
+    rows = engine.n_draft + 1
+    if plan.verify_rows > rows:  # as wide as what may be looked up in the text
+        rows = len(engine.dry_pass(text[-1:] * plan.verify_rows))
     memory = process_memory()
     _say(
         filled=plan.context_tokens,
+        rows=rows,
         peak_mib=memory.peak_mib if memory is not None else 0.0,
         group_peak_mib=_group_peak_mib(),
         rereads=(major_faults() or 0) - faults[0] if faults else 0,

@@ -262,9 +262,14 @@ class TuneJob:
         if (trees[0].parents, trees[0].ranks) == (trees[1].parents, trees[1].ranks):
             return
         self.bench.close()
+        # as the steps that are timed: without what is looked up in the text
+        trees_alone = [
+            self.target.plan(point).with_drafts(tree.nodes, tree.depth)
+            for point, tree in zip(points, trees, strict=True)
+        ]
         counted = decoded_tokens_per_check(
             self.checkpoint.path,
-            [self.target.plan(point) for point in points],
+            trees_alone,
             self.bench.texts,
             self.target.statistics,
             kernels=self.bench.kernels,

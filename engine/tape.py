@@ -17,7 +17,7 @@ from twofold.engine.arrays import IN_MEMORY, Arrays
 from twofold.engine.recorder import Instruction, Recording, Value
 
 F32 = NDArray[np.float32]
-_KEPT_TAPES = 16
+_KEPT_TAPES = 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Knobs:
     cpu_isa: str
     activations: Activations = USUAL
     lookup_nodes: int = 0
-    lookup_least: float = 1.0
+    lookup_least: float = 0.0
 
     @property
     def tree_rows(self) -> int:

@@ -77,13 +77,14 @@ class SpeedModel:
         return None if seconds is None else self.tokens / seconds
 
     def tokens_per_check(self) -> Figure:
+        uncounted = "; what is looked up in the text is not counted" if self.knobs.lookup_nodes else ""
         if not self.knobs.draft_nodes:
-            return reasoned(1.0, "tokens", "no draft: one token per pass")
+            return reasoned(1.0, "tokens", f"no draft by the base: one token per pass{uncounted}")
         extra = self.tokens - 1
         return reasoned(
             round(self.tokens, 3),
             "tokens",
-            f"best-first tree of {self.knobs.draft_nodes} nodes: {self._statistics.by}",
+            f"best-first tree of {self.knobs.draft_nodes} nodes: {self._statistics.by}{uncounted}",
             low=round(1 + extra * (1 - SPREAD), 3),
             high=round(1 + extra * (1 + SPREAD), 3),
         )

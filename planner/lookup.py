@@ -41,7 +41,7 @@ class LookupChoice:
     least_probability: float
 
 
-NO_LOOKUP = LookupChoice(0, 1.0)
+NO_LOOKUP = LookupChoice(0, 0.0)
 
 
 def chain_probabilities(by_class: Sequence[float], length: int, nodes: int, least: float) -> list[float]:

@@ -37,7 +37,7 @@ class Plan(BaseModel):
     change it): the rest. `resident_linears` names the fused Linears whose residual lives in VRAM; on a CPU-only machine
     it is empty. A file without `activations` is of before there was a choice, and means the usual ones.
     `lookup_nodes`: how many tokens a step may take from where the text's end stood before (a file without it: none);
-    `lookup_least`: how likely each has to be.
+    `lookup_least`: how likely each has to be (a file without it: not at all).
     `tuned`: found by measuring (`twofold tune`). `verified`: its context was really filled (`twofold tune --verify`).
     """
 
@@ -55,7 +55,7 @@ class Plan(BaseModel):
     draft_nodes: int = Field(ge=0, le=1024)
     draft_depth: int = Field(ge=0, le=64)
     lookup_nodes: int = Field(default=0, ge=0, le=1024)
-    lookup_least: float = Field(default=1.0, ge=0, le=1)
+    lookup_least: float = Field(default=0.0, ge=0, le=1)
     prefill_chunk: int = Field(ge=1, le=65536)
     threads: int = Field(ge=1, le=4096)
     cpu_isa: str = Field(max_length=64)
@@ -85,7 +85,7 @@ class Plan(BaseModel):
     def with_drafts(self, nodes: int, depth: int) -> Plan:
         """The same with the base's drafts alone: a tree of `nodes`, `depth` deep (0 and 0: no drafts at all)."""
         return self.model_copy(
-            update={"draft_nodes": nodes, "draft_depth": depth, "lookup_nodes": 0, "lookup_least": 1.0}
+            update={"draft_nodes": nodes, "draft_depth": depth, "lookup_nodes": 0, "lookup_least": 0.0}
         )
 
     def to_json(self) -> str:

@@ -137,7 +137,7 @@ def _plan_words(report: FitReport) -> list[tuple[str, str]]:
     if plan.device == "cuda":
         words.append(("residuals in VRAM", f"{len(plan.resident_linears)} fused Linears"))
     tree = f"{plan.draft_nodes} nodes, depth {plan.draft_depth}" if plan.draft_nodes else "none"
-    words.append(("draft", tree))
+    words.append(("draft by the base", tree))
     if plan.lookup_nodes:
         words.append(("looked up in the text", f"up to {plan.lookup_nodes} tokens a step"))
     words += [("prefill", f"{plan.prefill_chunk} tokens a pass")]

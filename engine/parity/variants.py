@@ -40,7 +40,7 @@ class Variant:
             "draft_nodes": nodes,
             "draft_depth": depth,
             "lookup_nodes": looked_up,
-            "lookup_least": 0.0 if looked_up else 1.0,
+            "lookup_least": 0.0,
             "threads": self.threads,
             "cpu_isa": self.cpu_isa,
             "prefill_chunk": self.prefill_chunk,

@@ -88,6 +88,8 @@ class CpuTurn:
             threads=point.threads,
             cpu_isa=plan.cpu_isa,
             activations=plan.activations,
+            lookup_nodes=plan.lookup_nodes,
+            lookup_least=plan.lookup_least,
         )
 
     def plan(self, point: Point) -> Plan:

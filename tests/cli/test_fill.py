@@ -40,6 +40,16 @@ def test_the_context_is_filled_with_a_check_on_top(tiny_checkpoint: Path, plan: 
     assert "160 tokens filled, a check of 5 rows" in verification_lines(found)[0]
 
 
+@pytest.mark.parametrize(
+    ("drafts", "rows"), [({"draft_nodes": 0}, 1), ({"lookup_nodes": 9}, 10), ({"lookup_nodes": 2}, 5)]
+)
+def test_the_check_on_top_is_as_wide_as_a_step_may_be(
+    tiny_checkpoint: Path, plan: Plan, drafts: dict[str, int], rows: int
+) -> None:
+    found = fill_apart(tiny_checkpoint, plan.model_copy(update=drafts), GENEROUS)
+    assert found.is_filled and found.rows == rows, found.problem
+
+
 def test_a_peak_above_the_upper_estimate_is_no_verification(tiny_checkpoint: Path, plan: Plan) -> None:
     found = fill_apart(tiny_checkpoint, plan, 5.0)
     assert not found.is_filled and found.problem is not None

@@ -82,7 +82,7 @@ def test_only_a_few_tapes_are_kept(spec: ModelSpec) -> None:
     maker = TapeMaker(record_head(spec), 64)
     first = maker.tape(1)
     tapes = [maker.tape(width) for width in range(2, 65)]
-    assert maker.tape(50) is tapes[48] and maker.tape(1) is not first and maker.tape(30) is not tapes[28]
+    assert maker.tape(50) is tapes[48] and maker.tape(1) is not first and maker.tape(20) is not tapes[18]
 
 
 def test_a_whole_pass_is_both_tapes_over_their_buffers(spec: ModelSpec) -> None:

@@ -57,6 +57,13 @@ def test_a_turn_fills_half_of_the_context_and_stays_inside() -> None:
         assert shape.depth + shape.prompt + shape.answer <= context + 1 and min(shape.prompt, shape.answer) >= 1
 
 
+def test_every_point_keeps_what_may_be_looked_up(spec: ModelSpec) -> None:
+    turn = _turn(spec, _host(64000), _plan(lookup_nodes=8, lookup_least=0.3))
+    other = turn.plan(replace(turn.baseline, prefill_chunk=32, draft_nodes=2, draft_depth=2))
+    assert (other.lookup_nodes, other.lookup_least, other.draft_nodes) == (8, 0.3, 2)
+    assert other.expected_ram_mib > 0
+
+
 def test_seconds_are_those_of_the_passes(spec: ModelSpec) -> None:
     turn = _turn(spec, _host(64000))
     found = Meter(turn).turn(turn.baseline)
