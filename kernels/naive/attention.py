@@ -14,6 +14,8 @@ from twofold.kernels.naive.sum16 import sum16
 
 CHUNK = 128
 """Positions p of one chunk share p // CHUNK."""
+MOST_POSITIONS = 1 << 62
+"""Of a text: sums of positions and rows stay in 64 bits."""
 
 
 class Part(NamedTuple):
@@ -127,7 +129,7 @@ def check_attention(
             f"{rows} rows, {len(parents)} parents after {n_committed} positions, {heads} heads on {kv_heads}, "
             f"window {window}: does not fit a cache of {slots}"
         )
-    if first_position < 0 or (first_position and (window is None or n_committed + 1 < window)):
+    if not 0 <= first_position <= MOST_POSITIONS or (first_position and (window is None or n_committed + 1 < window)):
         raise ValueError(f"a window of {window} is not in a cache of {n_committed} positions from {first_position} on")
     return v_dim
 

@@ -179,3 +179,55 @@ def test_positions_outside_the_cache_are_refused(native_ops: ModuleType, n_commi
     for ops in (naive, native_ops):
         with pytest.raises(ValueError):
             ops.attention(q, k, v, n_committed, chain(2), 0.25, window=window)
+
+
+HUGE = 2**63 - 1
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 2}, {"n_committed": 2, "window": 2, "first_position": HUGE}])
+def test_numbers_near_the_end_of_64_bits_are_refused(native_ops: ModuleType, options: dict[str, int]) -> None:
+    q, k, v = case(2, 2, 1, 16, 16, 20)
+    for ops in (naive, native_ops):
+        for parents in (chain(2), np.array([-1, -1], np.int32)):
+            with pytest.raises(ValueError, match=r"cache"):
+                ops.attention(q, k, v, parents=parents, scale=0.25, **{"n_committed": HUGE, **options})
+
+
+@pytest.mark.parametrize("slot", [HUGE, HUGE - 1, 19, -1])
+def test_slots_outside_the_cache_are_not_written(native_ops: ModuleType, slot: int) -> None:
+    _, cache, _ = case(2, 2, 1, 16, 16, 20)
+    before = cache.tobytes()
+    for ops in (naive, native_ops):
+        with pytest.raises(ValueError, match="slots"):
+            ops.kv_write(np.zeros((2, 1, 16), np.float32), cache, slot)
+    assert cache.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("n_committed", "origin"), [(HUGE, 0), (HUGE - 1, 0), (5, -(2**63)), (5, -1), (3, 0), (2, HUGE)]
+)
+@pytest.mark.parametrize("operation", ["attention", "kv_write"])
+@pytest.mark.usefixtures("native_ops")
+def test_a_tape_refuses_positions_outside_the_cache(operation: str, n_committed: int, origin: int) -> None:
+    native = cpu.native()
+    tape = native.Tape(native.Workspace(), 1, True)
+    x, out, first = np.ones((1, 8), np.float32), np.zeros((1, 8), np.float32), np.full(1, origin, np.int64)
+    cache = np.zeros((4, 1, 16), np.uint8)
+    if operation == "kv_write":
+        tape.kv_write(x, cache, 0, first)
+    else:
+        tape.attention(x, 1, cache, cache, 0, 0, first, 1.0, 2, out)
+    with pytest.raises(ValueError, match=r"positions"):
+        tape.run(np.zeros(1, np.int64), np.array([-1, 0], np.int32), n_committed, True)
+    assert not cache.any() and not out.any()
+
+
+@pytest.mark.parametrize("n_committed", [HUGE, HUGE - 1, 2**62 + 1, 2**62, 3])
+@pytest.mark.usefixtures("native_ops")
+def test_a_tape_refuses_positions_outside_the_rotary_tables(n_committed: int) -> None:
+    native = cpu.native()
+    tape = native.Tape(native.Workspace(), 1, True)
+    tables = np.zeros((4, 4), np.float32)
+    tape.rope(np.ones((1, 8), np.float32), 1, tables, tables, np.array([4], np.int64), np.zeros((1, 8), np.float32))
+    with pytest.raises(ValueError, match="position"):
+        tape.run(np.zeros(1, np.int64), np.array([-1, 0], np.int32), n_committed, True)

@@ -325,6 +325,18 @@ def test_draws_that_cannot_be(native_ops: ModuleType) -> None:
             ops.draw(np.zeros(0, np.float32), 0.0, **fine)
 
 
+@pytest.mark.parametrize("size", [3, 64, 65, 20000])
+@pytest.mark.parametrize("keep", [0, 1, 3])
+def test_a_nan_is_not_drawn_from(native_ops: ModuleType, size: int, keep: int) -> None:
+    for at in (0, size // 2, size - 1):
+        logits = normal(size)
+        peak = float(logits.max())
+        logits[at] = np.nan
+        for ops in (naive, native_ops):
+            with pytest.raises(ValueError, match="NaN among the logits"):
+                ops.draw(logits, peak, temperature=1.0, keep=keep, top_p=0.9, min_p=0.0, u=0.5)
+
+
 @pytest.mark.parametrize("k", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("vocab", [300, 1027, 49153])
 def test_top_k(native_ops: ModuleType, k: int, vocab: int) -> None:

@@ -10,6 +10,7 @@ enum class KvType : int { f16 = 0, q8_0 = 1, q4_0 = 2 };
 
 constexpr long kKvBlock = 32;
 constexpr long kAttentionChunk = 128;  // positions of one part
+constexpr long kMostPositions = 1L << 62;  // of a text: sums of positions and rows stay in 64 bits
 constexpr long kMaxQueries = 32;       // (row, head) pairs of one KV head that share one sweep over its cache
 
 inline constexpr long kv_blocks(long dim) { return (dim + kKvBlock - 1) / kKvBlock; }

@@ -46,8 +46,9 @@ void bind_attention(nb::module_& m) {
         need(v.shape(0) == k.shape(0) && v.shape(1) == k.shape(1) && out.shape(0) == q.shape(0) &&
                  out.shape(1) == q.shape(1) && kv_heads > 0 && heads % kv_heads == 0,
              "shapes differ");
-        need(behind >= rows && n_committed >= 0 && n_committed + behind <= long(k.shape(0)) && window >= 0 &&
-                 first_position >= 0 && (first_position == 0 || (window > 0 && n_committed + 1 >= window)),
+        need(behind >= rows && n_committed >= 0 && n_committed <= long(k.shape(0)) - behind && window >= 0 &&
+                 first_position >= 0 && first_position <= twofold::kMostPositions &&
+                 (first_position == 0 || (window > 0 && n_committed + 1 >= window)),
              "positions outside the cache");
         for (long row = 0; row < behind; ++row) {
           need(parents.data()[row] >= -1 && parents.data()[row] < row, "a row's parent is -1 or an earlier row");
@@ -65,7 +66,7 @@ void bind_attention(nb::module_& m) {
         const twofold::KvType type = kv_type(kind);
         const long rows = long(x.shape(0)), kv_heads = long(x.shape(1)), dim = long(x.shape(2));
         check_cache(cache, dim, type);
-        need(cache.shape(1) == x.shape(1) && first_slot >= 0 && first_slot + rows <= long(cache.shape(0)),
+        need(cache.shape(1) == x.shape(1) && first_slot >= 0 && first_slot <= long(cache.shape(0)) - rows,
              "slots outside the cache");
         const nb::gil_scoped_release release;
         twofold::kv_write_rows(x.data(), kv_heads * dim, rows, kv_heads, dim, type, first_slot, cache.data());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -22,7 +23,7 @@ struct Prefix {
   void take(const float* x, long n, long count, float peak, float sharpness) {
     const std::size_t size = static_cast<std::size_t>(count);
     ids.resize(size), mass.resize(size), reached.resize(size);
-    top_k_rows(x, 1, n, count, ids.data());
+    if (top_k_rows(x, 1, n, count, ids.data()) >= 0) throw std::invalid_argument("NaN among the logits of row 0");
     const Kernels& k = kernels();
     double sum = 0.0;
     for (std::size_t i = 0; i < size; ++i) {

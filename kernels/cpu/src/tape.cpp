@@ -61,6 +61,7 @@ Pass Tape::describe(const std::int64_t* tokens, const std::int32_t* parents, lon
   Pass pass{&kernels(), rows_, first_row, n_committed, use_residual, nullptr, nullptr, nullptr};
   if (!has_tokens_) return pass;
   if (n_committed < 0) throw std::invalid_argument("fewer than no committed positions");
+  if (n_committed > kMostPositions) throw std::invalid_argument("more committed positions than can be numbered");
   // copies, so that what was checked is what is used
   tokens_.assign(tokens, tokens + rows_);
   parents_.assign(parents, parents + first_row + rows_);

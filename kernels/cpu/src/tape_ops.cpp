@@ -14,7 +14,8 @@ namespace {
 constexpr long kNormWork = 4, kRotateWork = 16, kFinishWork = 20, kRopeWork = 4, kActivationWork = 24, kWriteWork = 8;
 
 void check_slots(const Pass& pass, long first_position, long slots) {
-  if (pass.n_committed < first_position || pass.first_slot() - first_position + pass.rows > slots) {
+  const long behind = pass.first_row + pass.rows;
+  if (first_position < 0 || pass.n_committed < first_position || pass.n_committed - first_position > slots - behind) {
     throw std::invalid_argument(std::to_string(pass.rows) + " rows behind " + std::to_string(pass.first_slot()) +
                                 " positions do not fit " + std::to_string(slots) + " slots from position " +
                                 std::to_string(first_position) + " on");
