@@ -131,7 +131,9 @@ class SamplingOptions:
     ] = None
     repetition_penalty: Annotated[
         float | None,
-        typer.Option("--repeat-penalty", metavar="X", help="Penalty on tokens already said (default 1: none)."),
+        typer.Option(
+            "--repeat-penalty", metavar="X", help="Penalty on tokens already said, 0.01 to 100 (default 1: none)."
+        ),
     ] = None
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Seed of the sampling: same seed, same text (default 0).")

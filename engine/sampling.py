@@ -50,6 +50,8 @@ def _check(name: str, value: float, ok: bool, needed: str) -> None:
 class SamplingParams:
     """How tokens are chosen. `temperature` 0 is greedy; top_k 0, top_p 1, min_p 0, repetition_penalty 1 are off.
 
+    Products of logits and a penalty (0.01 … 100) stay in fp32.
+
     Raises:
         InvalidOption: when a value is out of range.
     """
@@ -67,7 +69,7 @@ class SamplingParams:
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, up to 1")
         _check("min_p", self.min_p, 0 <= self.min_p < 1, "0 up to below 1")
         penalty = self.repetition_penalty
-        _check("repetition_penalty", penalty, 0 < penalty <= 100, "above 0, up to 100")
+        _check("repetition_penalty", penalty, 0.01 <= penalty <= 100, "0.01 … 100")
         _check("seed", self.seed, 0 <= self.seed < 1 << 64, "0 … 2^64 − 1")
 
     @property

@@ -79,6 +79,7 @@ def test_raw_continues_the_text_itself(command_line: CommandLine, capfd: pytest.
         (("x", "--top-k", "-1"), b"", "--top-k is not valid"),
         (("x", "--min-p", "1"), b"", "--min-p is not valid"),
         (("x", "--repeat-penalty", "0"), b"", "--repeat-penalty is not valid"),
+        (("x", "--repeat-penalty", "1e-38"), b"", "needed: 0.01 … 100"),
         (("x", "--kv", "q5"), b"", "--kv is not known"),
         (("x", "--kv-v", "q5"), b"", "--kv-v is not known"),
         (("x", "--kv", "q8_0", "--kv-k", "f16"), b"", "--kv already decides"),

@@ -137,6 +137,10 @@ def test_logits_that_are_not_finite_are_an_error(bad: float) -> None:
         {"min_p": 1.0},
         {"min_p": -0.1},
         {"repetition_penalty": 0.0},
+        {"repetition_penalty": 1e-46},
+        {"repetition_penalty": 1e-38},
+        {"repetition_penalty": 0.0099},
+        {"repetition_penalty": 100.1},
         {"seed": -1},
         {"seed": 1 << 64},
     ],
@@ -145,6 +149,13 @@ def test_values_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption) as error:
         SamplingParams(**bad)
     assert next(iter(bad)) in str(error.value) and error.value.needed
+
+
+@pytest.mark.parametrize("penalty", [0.01, 100.0])
+@pytest.mark.filterwarnings("error")
+def test_logits_stay_finite_under_any_penalty(penalty: float) -> None:
+    logits = np.array([1e30, -1e30, 3.0], np.float32)
+    assert choose(logits, SamplingParams(repetition_penalty=penalty), 3, [0, 1, 2]) == 0
 
 
 def test_defaults_of_a_generation_config() -> None:
