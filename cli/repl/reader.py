@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
@@ -44,30 +43,31 @@ def unquoted(text: str) -> str:
 
 
 class LineReader:
-    """Messages from a stream, one a line."""
+    """Messages from a stream, one a line. Ctrl-C drops an open quotation; the next line is read as ever."""
 
     def __init__(self, lines: IO[str], *, prompt: str | None = None) -> None:
         self.is_interactive = prompt is not None
-        self._lines = self._numbered(lines, prompt)
+        self._lines = lines
+        self._prompt = prompt
+        self._is_over = False
 
     def read(self) -> str | None:
-        text = next(self._lines, None)
+        text = self._next()
         while text is not None and is_open(text):
-            more = next(self._lines, None)
+            more = self._next()
             if more is None:
                 return text.strip().removeprefix(QUOTES).strip("\n")
             text += more
         return None if text is None else unquoted(text)
 
-    @staticmethod
-    def _numbered(lines: IO[str], prompt: str | None) -> Iterator[str]:
-        while True:
-            if prompt is not None:
-                print(prompt, end="", file=sys.stderr, flush=True)
-            line = lines.readline()
-            if not line:
-                return
-            yield line.replace("\r\n", "\n")
+    def _next(self) -> str | None:
+        if self._is_over:
+            return None
+        if self._prompt is not None:
+            print(self._prompt, end="", file=sys.stderr, flush=True)
+        line = self._lines.readline()
+        self._is_over = not line
+        return line.replace("\r\n", "\n") or None
 
 
 class TerminalReader:

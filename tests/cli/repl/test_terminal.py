@@ -89,3 +89,20 @@ def test_plain_terminals_get_no_escapes_in_the_answer(terminal: Terminals, envir
         assert "\x1b" not in session.screen
     session.type("/bye\n" if environment.get("TERM") == "dumb" else "/bye\r")
     assert session.leave() == 0
+
+
+def test_one_ctrl_c_at_a_plain_prompt_is_no_end(terminal: Terminals) -> None:
+    session = terminal("chat", "--no-history", "--max-tokens", "4", "--temp", "0", TERM="dumb")
+    session.wait(">>>")
+    session.type("\x03")
+    session.wait("Ctrl-C again, Ctrl-D or /bye leaves")
+    session.wait(">>>")
+    session.type("hello\n")
+    session.wait("MiB planned")
+    session.wait(">>>")
+    session.type("\x03")
+    session.wait("leaves")
+    session.wait(">>>")
+    session.type("\x03")
+    assert session.leave() == 0
+    assert "Traceback" not in session.screen
