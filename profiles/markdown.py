@@ -188,7 +188,7 @@ def _notes(runs: Sequence[ObservedRun]) -> list[str]:
 def _kernel_row(one: KernelTiming) -> tuple[str, ...]:
     cells = (
         one.op + activation_words(one.activations, ", "),
-        one.shape,
+        one.shape.replace("@", " @ "),  # of attention; spaced as a run behind a text is
         str(one.bits),
         str(one.rows),
         one.isa,

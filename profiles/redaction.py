@@ -50,6 +50,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 _SHAPE = re.compile(r"\d{1,7}(?:x\d{1,7})+")
 _ISA_NAME = re.compile(r"avx[a-z0-9_]{1,24}|avx512[a-z0-9_]{0,16}")
 _RUN = re.compile(r"[A-Za-z0-9]{9,}")
+_ATTENTION_SHAPE = re.compile(r"\d{1,6}/\d{1,6}x\d{1,6}\+\d{1,6}@\d{1,8}", re.ASCII)  # of a timed kernel, whole
 _MODEL_AT_REVISION = re.compile(r"([\w.-]+/[\w.-]+)@(?:main|v?\d[\w.]{0,11}|[0-9a-f]{7,12}|[0-9a-f]{40})")
 
 
@@ -107,6 +108,8 @@ def _strings(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _kinds(text: str, names: Names) -> list[str]:
     plain = unicodedata.normalize("NFKC", text)
+    if _ATTENTION_SHAPE.fullmatch(text):  # small numbers, which only the pattern of addresses takes for more
+        plain = text.replace("@", ",")
     found = []
     if names.are_in(text):
         found.append("a user or host name")

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twofold.planner.timed import names
 from twofold.profiles.errors import InvalidProfile, UnsafeToShare
 from twofold.profiles.export import export_bytes, with_runs
 from twofold.profiles.hardware import RUN_FIELDS_2, HardwareProfile, ObservedRun
 from twofold.profiles.importing import parse_profile
 from twofold.profiles.markdown import HEAD, markdown_bytes, markdown_lines
+from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 from twofold.profiles.own_observed import observed_runs
 from twofold.profiles.session_store import SessionRecord
 
@@ -170,6 +172,48 @@ def test_kernels_of_other_activations_need_the_newer_version_and_say_so() -> Non
     assert "split_linear, int8 activations" in markdown_bytes(found, words=()).decode()
     with pytest.raises(InvalidProfile, match="not valid"):
         parse_profile(json.dumps(document | {"schema_version": 1}).encode(), "x")
+
+
+_COUNTS, _WIDTHS = st.integers(1, 512), st.integers(1, 16384)
+
+
+@given(
+    counts=st.tuples(_COUNTS, _COUNTS),
+    widths=st.tuples(_WIDTHS, _WIDTHS),
+    outputs=st.lists(st.integers(1, 300_000), min_size=1, max_size=4),
+    context=st.integers(1, 10_000_000),
+)
+def test_whatever_kernels_were_timed_the_export_can_be_imported(
+    counts: tuple[int, int], widths: tuple[int, int], outputs: list[int], context: int
+) -> None:
+    group = LinearGroup("g", tuple(LinearSpec(f"l{i}", widths[0], n) for i, n in enumerate(outputs)))
+    layer = LayerSpec(0, "growing", (group,), *counts, *widths)
+    spec = ModelSpec("m", "llama", (layer,), group, 1, 1, 1, False, 1e-5, "silu", "x")
+    shapes = {
+        names.LINEAR: names.linear_shape(group),
+        names.ATTENTION: names.attention_shape(names.attention_heads(layer), context),
+        names.LAYER_ROWS: names.row_values(spec),
+        names.CHOOSE: str(group.out_features),
+        names.STEP: names.FIXED,
+    }
+    profile = HardwareProfile.model_validate_json(json.dumps(MACHINE))
+    kernels = tuple(profile.kernels[0].model_copy(update={"op": op, "shape": shape}) for op, shape in shapes.items())
+    found = profile.model_copy(update={"kernels": kernels})
+    assert parse_profile(export_bytes(found, words=WORDS), "x") == found
+    assert f"{names.attention_heads(layer)} @ {context} |" in markdown_bytes(found, words=WORDS).decode()
+
+
+@pytest.mark.parametrize(
+    "shape",
+    ["zaphod@magrathea.example", "9/3x64+64@magrathea", "9/3x64+64@128.example", "z9/3x64+64@128", "9/3x64+64@128 a@b",
+     "64@128", "9/3x64+491711234567@128", "9/3x64+64@1320220012345"],
+)  # fmt: skip
+def test_what_only_looks_like_the_shape_of_a_kernel_does_not_leave(shape: str) -> None:
+    profile = HardwareProfile.model_validate_json(json.dumps(MACHINE))
+    timing = profile.kernels[0].model_copy(update={"op": names.ATTENTION, "shape": shape})
+    for export in (export_bytes, markdown_bytes):
+        with pytest.raises(UnsafeToShare, match=r"kernels\[0\]\.shape"):
+            export(profile.model_copy(update={"kernels": (timing,)}), words=WORDS)
 
 
 def test_sessions_under_other_activations_are_runs_of_their_own() -> None:
