@@ -8,9 +8,14 @@ of their activations is not in the ranks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
+
+from twofold.engine.torch_ops import Attention, attention_scale
+from twofold.profiles.model_spec import LayerSpec, ModelSpec
 
 RECALL_AT = (1, 2, 4, 8, 16)
 MAX_RANK = 16
@@ -64,3 +69,22 @@ def mixed_attention(
     weights = torch.softmax(scores, dim=-1)
     mixed = (weights * from_exact) @ value_exact + (weights * ~from_exact) @ value_draft
     return mixed.transpose(0, 1)
+
+
+def behind_exact(exact: Callable[[LayerSpec], tuple[Tensor, Tensor]], depth: int) -> Attention:
+    """`mixed_attention` of each text at `depth`, over the exact K and V [rows, kv_heads, dim] that `exact` gives for a
+    layer.
+    """
+
+    def attend(
+        model: ModelSpec, layer: LayerSpec, q: Tensor, k: Tensor, v: Tensor, sequence_lengths: Sequence[int]
+    ) -> Tensor:
+        texts = zip(*(rows.split(list(sequence_lengths)) for rows in (q, k, v, *exact(layer))), strict=True)
+        scale = attention_scale(model, layer)
+        outputs = [
+            mixed_attention(query, (exact_key, exact_value), (key, value), depth, scale, layer.window).flatten(1)
+            for query, key, value, exact_key, exact_value in texts
+        ]
+        return torch.cat(outputs)
+
+    return attend

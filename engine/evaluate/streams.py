@@ -18,8 +18,8 @@ from twofold.engine.checkpoint.layout import EMBEDDING
 from twofold.engine.checkpoint.reader import Checkpoint
 from twofold.engine.evaluate.baselines import int8_g32, one_ulp_noise
 from twofold.engine.evaluate.dequantize import member_weights
-from twofold.engine.evaluate.ranks import mixed_attention
-from twofold.engine.torch_ops import attention_scale, causal_attention, run_layer
+from twofold.engine.evaluate.ranks import behind_exact
+from twofold.engine.torch_ops import Attention, causal_attention, run_layer
 from twofold.engine.weights import WeightSource
 from twofold.profiles.model_spec import LayerSpec, LinearGroup, LinearSpec, ModelSpec
 
@@ -84,20 +84,12 @@ class _Attention:
         self.exact = (k, v)
         return causal_attention(model, layer, q, k, v, lengths)
 
-    def mixing(self, depth: int) -> Callable[..., Tensor]:
-        def attend(
-            model: ModelSpec, layer: LayerSpec, q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int]
-        ) -> Tensor:
+    def mixing(self, depth: int) -> Attention:
+        def exact(_: LayerSpec) -> tuple[Tensor, Tensor]:
             assert self.exact is not None
-            pieces = zip(*(x.split(list(lengths)) for x in (q, k, v, *self.exact)), strict=True)
-            scale = attention_scale(model, layer)
-            outputs = [
-                mixed_attention(query, (exact_k, exact_v), (key, value), depth, scale, layer.window).flatten(1)
-                for query, key, value, exact_k, exact_v in pieces
-            ]
-            return torch.cat(outputs)
+            return self.exact
 
-        return attend
+        return behind_exact(exact, depth)
 
 
 @torch.no_grad()

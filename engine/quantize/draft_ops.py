@@ -1,18 +1,17 @@
-"""The draft in floating point, differentiable in its scales: a base's products, attention behind exact K and V."""
+"""The draft in floating point, differentiable in its scales: a base's products."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from twofold.engine.evaluate.ranks import mixed_attention
 from twofold.engine.quantize.bases import GivenBase
 from twofold.engine.quantize.group import GROUP_SIZE, GroupRotations
-from twofold.engine.torch_ops import Attention, TorchOps, attention_scale
-from twofold.profiles.model_spec import LayerSpec, LinearGroup, ModelSpec
+from twofold.engine.torch_ops import TorchOps
+from twofold.profiles.model_spec import LinearGroup, ModelSpec
 
 DEPTH = 1
 """Draft levels since the verified text: behind it only a position's own K and V are the draft's. Most drafted tokens
@@ -70,22 +69,3 @@ class DraftOps(TorchOps):
             y = part if r_out is None else r_out.undo(part.contiguous())
             products.append(y + self._load(f"{member.name}.bias") if member.bias else y)
         return tuple(products)
-
-
-def behind_exact(exact: Callable[[LayerSpec], tuple[Tensor, Tensor]]) -> Attention:
-    """Attention of a draft at `DEPTH` behind the K and V [rows, kv_heads, dim] that `exact` gives for a layer."""
-
-    def attend(
-        model: ModelSpec, layer: LayerSpec, q: Tensor, k: Tensor, v: Tensor, sequence_lengths: Sequence[int]
-    ) -> Tensor:
-        key, value = exact(layer)
-        scale, outputs = attention_scale(model, layer), []
-        texts = zip(*(rows.split(list(sequence_lengths)) for rows in (q, k, v, key, value)), strict=True)
-        for query, own_key, own_value, exact_key, exact_value in texts:
-            mixed = mixed_attention(
-                query, (exact_key, exact_value), (own_key, own_value), DEPTH, scale, window=layer.window
-            )
-            outputs.append(mixed.flatten(1))
-        return torch.cat(outputs)
-
-    return attend

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from twofold.engine.evaluate.ranks import behind_exact
 from twofold.engine.graph.registry import graph_of
 from twofold.engine.quantize.bases import GivenBase
-from twofold.engine.quantize.draft_ops import DraftOps, behind_exact
+from twofold.engine.quantize.draft_ops import DEPTH, DraftOps
 from twofold.engine.quantize.group import GroupRotations
 from twofold.engine.quantize.layer import Texts
 from twofold.engine.quantize.options import REFINE_BATCH_TOKENS, REFINE_HEAD_LOGITS
@@ -158,7 +159,7 @@ class DraftStream:
             base=lambda group: GivenBase(self.draft.levels(group.name), scales[group.name].float()),
             sequence_lengths=batch.lengths,
             embeddings=x,
-            attention=behind_exact(exact),
+            attention=behind_exact(exact, DEPTH),
             device=self.draft.device,
         )
         rows: Tensor = self._graph.decoder_layer(ops, self.model, layer, ops.embed())
